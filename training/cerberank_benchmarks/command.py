@@ -16,7 +16,7 @@ from typing import Any
 
 from cerberank_benchmarks.clients.server import ServerError
 from cerberank_benchmarks.machine import describe_machine
-from cerberank_benchmarks.pieces import batch, closed, first_stage, frontier, offline, open_loop, over_http
+from cerberank_benchmarks.pieces import closed, first_stage, frontier, offline, open_loop, over_http
 from cerberank_benchmarks.report import Report, markdown, write_report
 from cerberank_benchmarks.settings import BenchmarkSettings, DataNeededError
 from cerberank_models.checkpoint.folder import CheckpointError
@@ -26,7 +26,6 @@ from cerberank_training.data import DataError
 BENCHMARKS: dict[str, Callable[[BenchmarkSettings, Path], Report]] = {
     "offline": offline.run,
     "http": over_http.run,
-    "batch": batch.run,
     "closed": closed.run,
     "load": open_loop.run,
     "first-stage": first_stage.run,
