@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cerberank.cli import COMMANDS
 from tests.program import program, replaced
 from tests.tiny import ENCODING, random_ranker, save_cross_encoder
 from tests.training.letters import dev_jsonl, encoder, jsonl, questions
@@ -17,6 +16,7 @@ from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
 from cerberank_models.windows import Reading
 from cerberank_training.data import LabelledCandidate
+from cerberank_training.evaluation import dev_figures
 from cerberank_training.learning import student_job
 from cerberank_training.runs.summary import dev_map
 
@@ -105,7 +105,7 @@ def test_nothing_is_loaded_for_a_bad_value(
 ) -> None:
     """An exit code, one line that names the setting, no base opened, no folder made."""
     monkeypatch.setattr(student_job, "build_student", lambda *_, **__: pytest.fail("a base was loaded"))
-    monkeypatch.setattr(student_job, "open_ranking_data", lambda *_, **__: pytest.fail("data were read"))
+    monkeypatch.setattr(dev_figures, "open_ranking_data", lambda *_, **__: pytest.fail("data were read"))
     needed = ["--recipe", "tiny", "--base", "b", "--train", "jsonl:x", "--dev", "jsonl:x"]
     code = program("train distil")(replaced([*needed, "--out", tmp_path / "out"], *options))
     message = capsys.readouterr().err
@@ -145,23 +145,3 @@ def test_the_file_of_a_recipe_is_in_the_card(tmp_path: Path) -> None:
     settings = json.loads(card.split("```json")[1].split("```")[0])
     assert (settings["steps"], settings["train"]["clip"]) == (2, 0.5)
     assert not list((tmp_path / "run" / "checkpoint").glob("onnx/*"))
-
-
-def test_the_next_commands_are_given_and_exist() -> None:
-    """With forms they serve the checkpoint itself; without, `export` comes first and its folder is served."""
-    for forms, served in ((("int8",), "'my runs/a/checkpoint'"), ((), "'my runs/a/exported'")):
-        checkpoint = Path("my runs/a/checkpoint")
-        text = student_job.closing(checkpoint, name="m", figures="MAP 1", forms=forms, train="jsonl:t.jsonl")
-        first, *steps = text.splitlines()
-        assert "; extended" not in first
-        assert first == f"my runs/a/checkpoint: m, MAP 1; weights{', ONNX int8' if forms else ''}"
-        commands = [line.split(":", 1)[1].strip() for line in steps]
-        assert len(commands) == (3 if forms else 4)
-        assert ("--backend torch" in commands[0]) == (not forms)
-        assert f"cerberank store push {served} STORE --label stable" in commands
-        assert commands[-1] == f"CERBERANK_CHECKPOINT={served} cerberank serve"
-        for command in commands:
-            words = command.split()
-            first = words.index("cerberank") + 1
-            assert {" ".join(words[first : first + size]) for size in (1, 2)} & {each.name for each in COMMANDS}
-        assert any("cerberank export" in command for command in commands) == (not forms)

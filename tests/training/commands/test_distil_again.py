@@ -1,4 +1,4 @@
-"""`train distil` on a folder that holds a run: it goes on, is extended or refused, and never does another thing."""
+"""`train distil` on a folder that holds a run: it goes on or is refused, and never does another thing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from tests.program import program, replaced
 from tests.training.commands.conftest import DISTIL
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.model_card import terms_of
-from cerberank_models.commands.card import edit_card
 from cerberank_training.learning import student_job
 
 
@@ -53,40 +51,16 @@ def test_a_run_that_patience_ends_says_so(run: list[str], tmp_path: Path, capsys
     assert "-steps-6-" in read_checkpoint(tmp_path / "patient" / "checkpoint").manifest.version
 
 
-def test_heads_that_start_as_copies_are_told_once(run: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """A call that goes on does not start from the base."""
-    words = [*replaced(run, "--out", "copies"), "--dropout", "0"]
-    capsys.readouterr()
-    for steps, count in (("1", 1), ("2", 0)):
-        assert program("train distil")([*words, "--steps", steps]) == 0
-        assert capsys.readouterr().err.count("heads 1, 2 start from the same weights") == count
-
-
-def test_an_extension_keeps_the_models_name_languages_and_terms(
+def test_heads_that_start_as_copies_are_told_once(
     run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As `checkpoint card` left them, also where a call was killed that had put the checkpoint aside; options win."""
-    out = tmp_path / "run"
-    edit_card(out / "checkpoint", name="mine", version="7", terms="MIT\n\n## Data\n\nOurs.", languages=("en",))
+    """A call that goes on does not start from the base."""
+    words = [*replaced(run, "--out", "copies"), "--dropout", "0", "--steps", "1"]
     capsys.readouterr()
-    assert program("train distil")([*run, "--steps", "12"]) == 0
-    made = read_checkpoint(out / "checkpoint")
-    card = (out / "checkpoint" / "README.md").read_text()
-    version = made.manifest.version
-    assert (made.config.name, card.partition("\n")[0], made.config.languages) == ("mine", "# mine", ("en",))
-    assert terms_of(card) == "MIT\n\n### Data\n\nOurs."
-    assert version.startswith("single_all_heads-steps-12-")
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if ": mine, dev MAP " in line]
-    assert line.endswith(f"; extended: name mine kept, terms kept, version {version}")
-    (out / "checkpoint").rename(out / "checkpoint-aside")
-    assert program("train distil")([*run, "--steps", "12"]) == 0
-    assert read_checkpoint(out / "checkpoint").config.name == "mine"
-    capsys.readouterr()
-    assert program("train distil")([*run, "--steps", "14", "--name", "other", "--terms", "CC0", "--version", "8"]) == 0
-    made = read_checkpoint(out / "checkpoint")
-    assert (made.config.name, made.manifest.version) == ("other", "8")
-    assert terms_of((out / "checkpoint" / "README.md").read_text()) == "CC0"
-    assert "kept" not in capsys.readouterr().out
+    for count in (1, 0):
+        assert program("train distil")(words) == 0
+        (tmp_path / "copies" / "checkpoint").rename(tmp_path / f"away-{count}")
+        assert capsys.readouterr().err.count("heads 1, 2 start from the same weights") == count
 
 
 def test_only_what_is_missing_is_done(run: list[str], tmp_path: Path) -> None:
@@ -103,18 +77,18 @@ def test_only_what_is_missing_is_done(run: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "verb"),
+    ("option", "difference"),
     [
-        (["--forms", "fp32"], "export"),
-        (["--name", "other"], "card"),
-        (["--version", "2"], "card"),
-        (["--terms", "CC BY 4.0"], "card"),
+        (["--forms", "fp32"], "checkpoint.forms [], not ['fp32']"),
+        (["--name", "other"], "checkpoint.name None, not 'other'"),
+        (["--version", "2"], "checkpoint.version None, not '2'"),
+        (["--terms", "CC BY 4.0"], "checkpoint.terms None, not 'CC BY 4.0'"),
     ],
 )
 def test_a_finished_checkpoint_is_not_silently_left_as_it_is(
-    option: list[str], verb: str, run: list[str], capsys: pytest.CaptureFixture[str]
+    option: list[str], difference: str, run: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A change that another verb made in it is refused with the name of the verb."""
+    """A change that another verb makes in it is refused by the name of the option."""
     capsys.readouterr()
     assert program("train distil")([*run, "--steps", "10", *option]) == 1
-    assert f"checkpoint is finished; `cerberank {verb} " in capsys.readouterr().err
+    assert f"was begun with {difference}; " in capsys.readouterr().err

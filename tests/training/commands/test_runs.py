@@ -26,20 +26,18 @@ def runs(distilled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (out / "broken" / "log.jsonl").write_text("no JSON\n")
     (out / "broken" / "record.json").write_text("[1]")
     (out / "odd").mkdir()
-    odd = {"bound": {"settings": {"train": {"final_only": "x", "seed": []}}}, "free": {"steps": {}}}
-    (out / "odd" / "record.json").write_text(json.dumps(odd | {"results": {"best": "all"}, "planned": {"steps": "2"}}))
+    odd = {"bound": {"settings": {"train": {"final_only": "x", "seed": []}}, "steps": {}}, "free": {}}
+    (out / "odd" / "record.json").write_text(json.dumps(odd | {"results": {"best": "all"}}))
     for name in ("deep-json", "giant"):
         (out / name).mkdir()
     (out / "deep-json" / "record.json").write_text("[" * 5000)
     with (out / "giant" / "record.json").open("wb") as file:
         file.truncate(3 << 30)  # takes no room on the disk
     (out / "recorded").mkdir()
-    free = {"steps": 90, "recipe": "mini", "names": {"base": "minilm", "train": "jsonl:t", "dev": "jsonl:d"}}
-    record = {"verb": "distil", "bound": {"settings": {"train": {"seed": 5}}}, "free": free}
+    free = {"recipe": "mini", "names": {"base": "minilm", "train": "jsonl:t", "dev": "jsonl:d"}}
+    bound = {"settings": {"train": {"seed": 5}}, "steps": 90}
+    record = {"verb": "distil", "result": "checkpoint", "bound": bound, "free": free}
     (out / "recorded" / "record.json").write_text(json.dumps(record | {"results": {"best": 61.5}}))
-    (out / "extended").mkdir()
-    ended = {"asked": 60, "patience": None, "reached": 60, "best": 61.5}
-    (out / "extended" / "record.json").write_text(json.dumps(record | {"results": ended}))
     (out / "empty").mkdir()
     return out
 
@@ -53,7 +51,7 @@ def listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[s
 def test_runs_are_listed_with_what_they_are(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Data, steps done and asked for, the best MAP with its set, the seed, and how each has ended."""
     rows = listed(runs, capsys)
-    assert set(rows) == {"a", "deep/b", "broken", "recorded", "odd", "deep-json", "giant", "extended"}
+    assert set(rows) == {"a", "deep/b", "broken", "recorded", "odd", "deep-json", "giant"}
     a, b = rows["a"], rows["deep/b"]
     assert (a["recipe"], a["name"], a["steps"], a["of"]) == ("tiny", "run", 10, 10)
     assert (a["seed"], a["state"]) == (1, "finished")
@@ -66,7 +64,6 @@ def test_runs_are_listed_with_what_they_are(runs: Path, capsys: pytest.CaptureFi
         assert [rows[name][field] for field in ("steps", "of", "best", "seed", "recipe")] == [None] * 5
     recorded = {"base": "minilm", "data": "jsonl:t", "dev": "jsonl:d", "seed": 5, "best": 61.5, "state": "killed"}
     assert rows["recorded"] | recorded | {"recipe": "mini", "of": 90, "steps": None} == rows["recorded"]
-    assert rows["extended"]["state"] == "killed"  # its results are those of the call before
     assert all(row["age"] < 3600 for row in rows.values())
 
 
@@ -83,7 +80,7 @@ def test_the_table_and_its_errors(runs: Path, capsys: pytest.CaptureFixture[str]
     assert program("train runs")([str(runs)]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split("  ")[0] == "folder"
-    assert len(lines) == 8
+    assert len(lines) == 7
     assert any(line.startswith("a ") and "10/10" in line and "finished" in line for line in lines)
     for folder, message in (
         (runs / "empty", "no run is in or below"),

@@ -48,7 +48,7 @@ def test_the_papers_settings(tmp_path: Path) -> None:
     assert AutoConfig.from_pretrained(tmp_path / "out").type_vocab_size == 3
     assert TeacherInput.read(str(tmp_path / "out")) == TeacherInput(max_length=32, context=True)
     record = read_record(tmp_path / "out")
-    assert record.results["asked"] == 4  # 1.6 epochs of five questions, two a step
+    assert record.bound["steps"] == 4  # 1.6 epochs of five questions, two a step
     assert record.results["reached"] == 3  # the first evaluation and two without a gain
 
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from cerberank_models.checkpoint.bound import BoundError
-from cerberank_training.runs.record import LARGEST, RECORD, RunError, TrainingRun, open_run, read_record
+from cerberank_training.runs.record import LARGEST, RECORD, RunError, TrainingRun, open_run, read_record, results_suffix
 
 BOUND: dict[str, Any] = {
     "base": {"sha256": {"config.json": "a" * 64, "model.safetensors": "b" * 64}},
     "settings": {"train": {"seed": 1}, "exits": [{"after": 2}, {"after": 4}]},
     "teachers": [{"revision": "c"}],
+    "steps": 10,
+    "patience": 2,
 }
-FREE = {"steps": 10, "patience": None, "names": {"base": "here"}}
+FREE = {"names": {"base": "here"}, "device": "cpu"}
 
 
 def opened(out: Path, verb: str = "distil", *, bound: Any = BOUND, saved: bool = True, **free: Any) -> TrainingRun:
@@ -42,15 +42,13 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 def test_what_may_change_is_written_down_with_its_call(out: Path) -> None:
-    """Files that were renamed are the same; more steps and more patience are the second call's."""
+    """Files that were renamed are the same; names and the device are the second call's."""
     moved = changed("base.sha256", {"other.json": "a" * 64, "weights": "b" * 64})
-    run = opened(out, bound=moved, steps=20, patience=3, names={"base": "there"})
-    record = run.record
+    run = opened(out, bound=moved, device="cuda", names={"base": "there"})
     names = ({"base": "here"}, {"base": "there"})
-    assert [call.changed for call in record.calls] == [{}, {"steps": (10, 20), "patience": (None, 3), "names": names}]
-    assert (record.planned["steps"], record.free["steps"]) == (10, 20)
+    assert [call.changed for call in run.record.calls] == [{}, {"device": ("cpu", "cuda"), "names": names}]
     run.begin()
-    assert read_record(out) == record
+    assert read_record(out) == run.record
 
 
 def test_a_record_with_earlier_names_goes_on(tmp_path: Path) -> None:
@@ -65,10 +63,10 @@ def test_a_record_with_earlier_names_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_run_of_an_earlier_version_is_refused(out: Path) -> None:
-    """The records of 0.1.0 do not name the result."""
+    """The records of 0.1.0 have format 1."""
     record = json.loads((out / RECORD).read_text())
-    (out / RECORD).write_text(json.dumps({name: value for name, value in record.items() if name != "result"}))
-    with pytest.raises(RunError, match=r"holds a run of version 0\.1\.0, which this version cannot continue; choose"):
+    (out / RECORD).write_text(json.dumps(record | {"format": 1, "planned": {}}))
+    with pytest.raises(RunError, match="holds a run of an earlier version, which this one cannot continue; choose"):
         opened(out)
 
 
@@ -76,60 +74,30 @@ def test_the_digest_is_of_what_decides_about_the_result(out: Path) -> None:
     """Other content, settings and steps have another; names and devices have none of their own."""
     digest = opened(out).record.digest
     assert opened(out, names={"base": "there"}).record.digest == digest
-    assert opened(out, steps=20).record.digest != digest
-    places = ("settings.train.seed", "base.x")
+    places = ("settings.train.seed", "base.x", "steps")
     others = {opened(out / place, bound=changed(place, 9), saved=False).record.digest for place in places}
-    assert len({digest, *others}) == 3
+    assert len({digest, *others}) == 4
 
 
-def test_steps_only_grow(out: Path) -> None:
-    """A run cannot forget what it has learnt."""
-    with pytest.raises(RunError, match="steps 10, not 9: steps may only grow"):
-        opened(out, steps=9)
-
-
-def test_when_a_run_has_ended(out: Path) -> None:
-    """By its steps: more steps go on. For want of gain: only with more patience."""
-    assert opened(out).finish(reached=10, best=50.0, questions=3).ended
-    assert not opened(out, steps=20, patience=1).record.ended
-    assert opened(out, steps=20, patience=2).finish(reached=15, best=50.0, questions=3).ended
-    assert opened(out, steps=20, patience=2).record.ended
-    assert not opened(out, steps=20, patience=3).record.ended
-    assert not opened(out, steps=20).record.ended
-    with pytest.raises(RunError, match="ended after 15 steps because 2 evaluations had no gain"):
-        _ = opened(out, steps=30, patience=2).record.ended
-
-
-def test_a_finished_run_is_extended_from_its_saved_state(out: Path) -> None:
-    """Without the state, more steps would begin anew. The earlier result is moved aside, by the digest of its run."""
-    first = opened(out)
-    first.finish(reached=10, best=50.0, questions=3)
+def test_a_run_is_finished_with_its_result(out: Path) -> None:
+    """A call that was killed between both writes the result again."""
+    assert not opened(out).is_finished
+    opened(out).finish(reached=10, best=50.0, questions=3)
     assert not opened(out).is_finished
     (out / "result").mkdir()
     assert opened(out, saved=False).is_finished
-    with pytest.raises(RunError, match="has no saved state"):
-        _ = opened(out, saved=False, steps=20).is_finished
-    more = opened(out, steps=20)
-    assert not more.is_finished
-    more.finish(reached=20, best=60.0, questions=3)
-    assert (out / f"result-{first.record.digest}").is_dir()
 
 
-@pytest.mark.parametrize("write", [Path.mkdir, Path.touch])
-def test_a_run_that_is_killed_while_it_finishes_is_repeated(
-    write: Callable[[Path], None], out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The earlier result, a folder or a file, is out of the way before the record names another one."""
-    opened(out).finish(reached=10, best=50.0, questions=3)
-    write(out / "result")
-    before = (out / RECORD).read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr("cerberank_training.runs.record.write_json", Mock(side_effect=KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            opened(out, steps=20).finish(reached=20, best=60.0, questions=3)
-    assert not (out / "result").exists()
-    assert (out / RECORD).read_bytes() == before
-    assert not opened(out, steps=20).is_finished
+def test_the_last_words_have_the_best_step_and_the_start(out: Path) -> None:
+    """Both figures are compared as they are shown; training that ended early says why."""
+    run = opened(out)
+    same = run.finish(reached=10, best=275 / 3, best_step=8, start=91.6667)
+    assert results_suffix(same) == " at step 8 (91.67 at step 0)"
+    worse = run.finish(reached=6, best=70.0, best_step=2, start=71.5)
+    assert results_suffix(worse) == (
+        " at step 2 (71.50 at step 0, which is the best: training has made it worse); training ended after 6 of 10 "
+        "steps, because 2 evaluations had no gain"
+    )
 
 
 def test_a_repeated_call_says_from_where_it_goes_on(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from cerberank_training.learning.student_settings import StudentConfig
@@ -57,15 +55,3 @@ def test_joint_training_takes_every_stage() -> None:
     """After the warm start, all stages in every step."""
     config = StudentConfig(steps=4, final_only=0.5, stages="joint")
     assert [config.trained(step, 3) for step in range(4)] == [(2,), (2,), (0, 1, 2), (0, 1, 2)]
-
-
-def test_an_extended_run_keeps_its_warm_up_and_falls_anew() -> None:
-    """Ten steps become thirty: the shares are of the ten, and from step 10 on the rate falls to 0 at step 30."""
-    first = StudentConfig(steps=10, warmup=0.2, final_only=0.5)
-    more = replace(first, steps=30, planned=10)
-    assert [first.rate(step) for step in (0, 1)] == [more.rate(step) for step in (0, 1)] == [0.5, 1.0]
-    assert first.rate(10) == more.rate(30) == 0.0
-    assert more.rate(10) == (30 - 10) / (30 - 2)
-    assert [first.trained(step, 2) for step in range(10)] == [more.trained(step, 2) for step in range(10)]
-    assert not more.all_trained(5)
-    assert more.all_trained(6)

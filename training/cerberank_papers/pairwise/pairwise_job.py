@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -21,29 +22,20 @@ from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_papers.pairwise.text_rankers import build_text_ranker
 from cerberank_papers.pairwise.triple_batch import TripleBatch, count_cut, triple_batch
 from cerberank_papers.pairwise.triple_sampling import Triple, TripleSampler, TripleSampling, triple_sampler_for
+from cerberank_training.data import Question
 from cerberank_training.data.sampling import cut_note
-from cerberank_training.evaluation.dev_figures import RankingTraining, dev_figures
+from cerberank_training.evaluation.dev_figures import RankedQuestions, RankingJob
 from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
-from cerberank_training.runs.base import open_hugging_face_base
-from cerberank_training.runs.job import Inputs, Job
+from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.loop import Learner, Losses
 from cerberank_training.runs.record import RunRecord, results_suffix
-from cerberank_training.runs.run_data import RankingData, check_ranking_data, folder_content, open_ranking_data
+from cerberank_training.runs.run_data import folder_content
 from cerberank_training.runs.settings import bound_settings
 from cerberank_training.runs.steps_ahead import EqualSteps, Source
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextRankerInputs(Inputs):
-    """The base and the data of a text ranker."""
-
-    config: PairwiseConfig
-    data: RankingData
-    triples: TripleSampler
-
-
-class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
+class TextRankerJob(RankingJob[PairwiseOptions]):
     """The training of a text ranker."""
 
     verb = "pairwise"
@@ -60,48 +52,67 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
         folders = {"mono": self.options.mono, "bi": self.options.bi}
         return {role: path for role, path in folders.items() if path is not None}
 
-    def check_own(self) -> None:
+    def check(self) -> None:
         """Raise what is wrong with any option that can be told without reading data or a base."""
-        options = self.options
         if self.system.taught != bool(self.teachers):
             need = "needs --mono or --bi, or both" if self.system.taught else "learns from no teacher"
-            raise UsageError(f"{options.system} {need}.")
-        check_ranking_data(options.train, options.dev, options.dev_questions)
+            raise UsageError(f"{self.options.system} {need}.")
+        super().check()
 
-    def open(self) -> TextRankerInputs:
-        """Open the base, and the questions to train on and to choose by."""
+    @cached_property
+    def base(self) -> Base:
+        """The encoder."""
+        return open_hugging_face_base(self.options.base, reason="a text ranker starts from a Hugging Face encoder")
+
+    @property
+    def sampling(self) -> TripleSampling:
+        """The rule by which triples are drawn."""
         options = self.options
-        base = open_hugging_face_base(options.base, reason="a text ranker starts from a Hugging Face encoder")
-        base_content = base.content()
-        data = open_ranking_data(options.train, options.dev, options.dev_questions, select=options.select)
-        sampling = TripleSampling(positives=options.positives, top=options.top, own_share=options.own_share)
-        triples = triple_sampler_for(options.train, list(data.questions), sampling, seed=options.schedule.seed)
-        config = options.schedule.resolved(len(triples))
-        return TextRankerInputs(
-            base=base,
-            data=data,
-            triples=triples,
-            config=config,
-            bound={
-                "base": base_content,
-                **data.bound,
-                "teachers": {role: folder_content(path) for role, path in self.teachers.items()},
-                "settings": {name: getattr(options, name) for name in ("system", "layers")}
-                | {"sampling": asdict(sampling), "encoding": options.lengths.encoding.model_dump()}
-                | {"objective": asdict(options.loss.objective), "mean": options.loss.mean}
-                | {"colbert_texts": options.loss.colbert_texts, "train": bound_settings(config)},
-            },
-            names={"train": options.train, "dev": options.dev}
-            | {role: str(path) for role, path in self.teachers.items()},
-            recipe=options.recipe,
-        )
+        return TripleSampling(positives=options.positives, top=options.top, own_share=options.own_share)
 
-    def prepare(self, inputs: TextRankerInputs, record: RunRecord) -> TextRankerTraining:
-        """Build the network from the base, and load its teachers."""
-        options, loss, config = self.options, self.options.loss, inputs.config
-        ranker, tokenizer = build_text_ranker(
+    @cached_property
+    def triples(self) -> TripleSampler:
+        """The triples to learn from."""
+        options = self.options
+        return triple_sampler_for(options.train, list(self.data.questions), self.sampling, seed=options.schedule.seed)
+
+    @cached_property
+    def config(self) -> PairwiseConfig:
+        """The settings of the loop."""
+        return self.options.schedule.resolved(len(self.triples))
+
+    @property
+    def bound(self) -> dict[str, Any]:
+        """The content of base, data and teachers, and the settings."""
+        options, loss = self.options, self.options.loss
+        return {
+            "base": self.base.content(),
+            **self.data.bound,
+            "teachers": {role: folder_content(path) for role, path in self.teachers.items()},
+            "settings": {
+                "system": options.system,
+                "layers": options.layers,
+                "sampling": asdict(self.sampling),
+                "encoding": options.lengths.encoding.model_dump(),
+                "objective": asdict(loss.objective),
+                "mean": loss.mean,
+                "colbert_texts": loss.colbert_texts,
+                "train": bound_settings(self.config),
+            },
+        }
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """The names of data and teachers."""
+        return super().names | {role: str(path) for role, path in self.teachers.items()}
+
+    @cached_property
+    def network(self) -> tuple[TextRanker, Tokenizer]:
+        """The network from the base, and its tokenizer."""
+        options, loss, config = self.options, self.options.loss, self.config
+        return build_text_ranker(
             self.system,
-            inputs.base,
+            self.base,
             name=options.system,
             encoding=options.lengths.encoding,
             seed=config.seed,
@@ -110,49 +121,44 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
             mean=loss.mean,
             colbert_texts=loss.colbert_texts,
         )
-        encoder, triples = TextEncoder(tokenizer, ranker.config), inputs.triples
-        # Lines on dev questions that are trained on, and on texts that are cut in the first step.
-        cuts = cut_note(
-            *count_cut(triples.step(0, config.examples_per_step), encoder),
-            what="texts",
-            option="--question-length or --document-length",
-        )
-        return TextRankerTraining(
-            learner=pairwise_learner(
-                ranker,
-                tokenizer,
-                triples,
-                config,
-                objective=loss.objective,
-                teachers=Teachers(mono=_teacher(options.mono, config), bi=_teacher(options.bi, config)),
-            ),
-            measure=dev_figures(text_ranks(encoder), inputs.data.dev, options.select),
-            start_lines=(inputs.data.shared, cuts),
-            dev=inputs.data.dev,
-            job=self,
-            tokenizer=tokenizer,
+
+    @property
+    def encoder(self) -> TextEncoder:
+        """The encoder of texts."""
+        ranker, tokenizer = self.network
+        return TextEncoder(tokenizer, ranker.config)
+
+    @cached_property
+    def learner(self) -> Learner[TextRanker, Triple, PairwiseBatch]:
+        """The network, and the triples and teachers that it learns from."""
+        options, config = self.options, self.config
+        teachers = Teachers(mono=_teacher(options.mono, config), bi=_teacher(options.bi, config))
+        return pairwise_learner(
+            *self.network, self.triples, config, objective=options.loss.objective, teachers=teachers
         )
 
+    @property
+    def ranks(self) -> Callable[[TextRanker, Sequence[Question]], RankedQuestions]:
+        """Ranks questions by the vectors of their texts."""
+        return text_ranks(self.encoder)
 
-@dataclass(frozen=True, kw_only=True)
-class TextRankerTraining(RankingTraining):
-    """A text ranker, and what it learns from."""
-
-    job: TextRankerJob
-    tokenizer: Tokenizer
+    @property
+    def start_lines(self) -> Sequence[str]:
+        """Lines on dev questions that are trained on, and on texts that are cut in the first step."""
+        cut = count_cut(self.triples.step(0, self.config.examples_per_step), self.encoder)
+        return (self.data.shared, cut_note(*cut, what="texts", option="--question-length or --document-length"))
 
     def write(self, record: RunRecord) -> None:
         """Write the folder of the text ranker, and say what it is."""
-        options, results = self.job.options, record.results
+        options, best = self.options, record.results["best"]
         write_text_ranker(
-            self.job.result,
-            self.learner.network,
-            self.tokenizer,
-            version=f"steps-{self.learner.config.steps}-seed-{self.learner.config.seed}",
+            self.result,
+            *self.network,
+            version=f"steps-{self.config.steps}-seed-{self.config.seed}",
             source=f"TRMD {options.system}, run {record.digest}",
-            metrics={self.job.dev_name: results["best"]},
+            metrics={self.dev_name: best},
         )
-        say(f"{self.job.result}: best dev {TITLES[options.select]} {results['best']:.2f}{results_suffix(results)}")
+        say(f"{self.result}: best dev {TITLES[options.select]} {best:.2f}{results_suffix(record)}")
 
 
 def _teacher(path: Path | None, config: PairwiseConfig) -> FrozenTeacher | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from cerberank_papers.pretraining.start import Start, build_start, check_start, 
 from cerberank_training.learning.batch import moved
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.computing import autocast, hugging_face_layers
-from cerberank_training.runs.job import Inputs, Job, Training
+from cerberank_training.runs.job import Job
 from cerberank_training.runs.loop import FINAL, Learner, Losses
 from cerberank_training.runs.processes import Processes
 from cerberank_training.runs.record import RunRecord
@@ -37,18 +37,7 @@ TOGETHER = 64
 """The number of dev examples in a batch."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PretrainingInputs(Inputs):
-    """The base and the data of an encoder."""
-
-    generator: Base | None
-    config: PretrainingConfig
-    documents: DocumentTable
-    train: ExampleGroups
-    dev: ExampleGroups
-
-
-class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
+class PretrainingJob(Job[PretrainOptions]):
     """The pre-training of an encoder."""
 
     verb = "pretrain"
@@ -59,80 +48,103 @@ class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
         """The log's name of the measure that chooses the weights; the others are `dev/NAME`."""
         return "dev"
 
-    def open(self) -> PretrainingInputs:
-        """Open the encoder and the documents to train on and to measure on."""
+    @cached_property
+    def base(self) -> Base:
+        """The encoder, whose size must fit the generator and the examples."""
         options = self.options
-        # The networks, whose sizes must fit each other and the examples.
         base = open_hugging_face_base(options.base, reason=REASON)
         check_start(base, layers=options.layers, generator=bool(options.generator))
         base.check_room(options.training.max_length)
-        generator = open_hugging_face_base(options.generator, reason=REASON) if options.generator else None
-        base_content, generator_content = base.content(), generator.content() if generator else None
-        # Documents are identified by their files and by the rule that splits them.
-        documents, held_out = open_documents(options.documents), open_documents(options.dev)
-        whole = options.whole_negatives
-        content, dev_content = _content(options.documents), _content(options.dev)
-        check_held_out(options.dev, dev_content, train=options.documents, train_content=content)
+        return base
+
+    @cached_property
+    def generator(self) -> Base | None:
+        """The generator of ELECTRA."""
+        return open_hugging_face_base(self.options.generator, reason=REASON) if self.options.generator else None
+
+    @cached_property
+    def documents(self) -> DocumentTable:
+        """The documents to train on."""
+        return open_documents(self.options.documents)
+
+    @cached_property
+    def train(self) -> ExampleGroups:
+        """The examples to train on."""
+        return self._examples(self.documents, self.options.training.seed)
+
+    @cached_property
+    def dev(self) -> list[Example]:
+        """The examples to measure on, in whole groups."""
+        held_out = self._examples(open_documents(self.options.dev), 0)
+        return [each for index in range(self.options.dev_groups) for each in held_out.group(index)]
+
+    def _examples(self, documents: DocumentTable, seed: int) -> ExampleGroups:
+        options = self.options
+        return ExampleGroups(documents, options.objective, seed=seed, whole_negatives=options.whole_negatives)
+
+    @cached_property
+    def config(self) -> PretrainingConfig:
+        """The settings of the loop."""
+        return self.options.training.resolved(len(self.train))
+
+    @property
+    def bound(self) -> dict[str, Any]:
+        """The content of the networks and of the documents, with the rule that splits them, and the settings."""
+        options = self.options
+        base = self.base.content()
+        generator = self.generator.content() if self.generator else None
+        documents, dev = _content(options.documents), _content(options.dev)
+        check_held_out(options.dev, dev, train=options.documents, train_content=documents)
         names = ("objective", "whole_negatives", "layers", "token_types", "dev_groups", "select")
         settings = {name: getattr(options, name) for name in names} | {"weights": asdict(options.weights)}
-        train = ExampleGroups(documents, options.objective, seed=options.training.seed, whole_negatives=whole)
-        config = options.training.resolved(len(train))
-        return PretrainingInputs(
-            base=base,
-            generator=generator,
-            documents=documents,
-            train=train,
-            config=config,
-            dev=ExampleGroups(held_out, options.objective, seed=0, whole_negatives=whole),
-            bound={
-                "base": base_content,
-                "generator": generator_content,
-                "documents": content,
-                "dev": dev_content,
-                "settings": settings | bound_settings(config),
-            },
-            names={name: getattr(options, name) for name in ("generator", "documents", "dev")},
-            recipe=options.recipe,
-        )
+        return {
+            "base": base,
+            "generator": generator,
+            "documents": documents,
+            "dev": dev,
+            "settings": settings | bound_settings(self.config),
+        }
 
-    def prepare(self, inputs: PretrainingInputs, record: RunRecord) -> EncoderTraining:
-        """Build the network with its heads."""
+    @property
+    def names(self) -> dict[str, str | None]:
+        """The names of the generator and of the documents."""
+        return {name: getattr(self.options, name) for name in ("generator", "documents", "dev")}
+
+    @cached_property
+    def start(self) -> Start:
+        """The network with its heads."""
         options = self.options
-        start = build_start(
-            inputs.base,
+        return build_start(
+            self.base,
             options.weights,
             seed=options.training.seed,
-            generator=inputs.generator,
+            generator=self.generator,
             layers=options.layers,
             token_types=options.token_types,
         )
-        examples = [each for index in range(options.dev_groups) for each in inputs.dev.group(index)]
-        config, device = inputs.config, torch.device(options.run.place)
-        dev = DevExamples(examples, batches_of(start, config), device, config, options.select)
-        new = "".join(f", {part} made anew" for part in start.fresh)
-        return EncoderTraining(
-            learner=pretraining_learner(start, inputs.train, config, select=options.select),
-            measure=dev.figures,
-            start_lines=(f"{len(inputs.documents):,} documents{new}",),
-            out=self.out,
-            start=start,
-            dev=dev,
-        )
 
+    @cached_property
+    def learner(self) -> Learner[nn.Module, Item, ExampleBatch]:
+        """The network, and the examples that it learns from."""
+        return pretraining_learner(self.start, self.train, self.config, select=self.options.select)
 
-@dataclass(frozen=True, kw_only=True)
-class EncoderTraining(Training):
-    """An encoder with its heads, and what it learns from."""
+    @property
+    def measure(self) -> Callable[[nn.Module], dict[str, float]]:
+        """The figures of the binary head on the held-out documents."""
+        batches, device = batches_of(self.start, self.config), torch.device(self.options.run.place)
+        return DevExamples(self.dev, batches, device, self.config, self.options.select).figures
 
-    out: Path
-    start: Start
-    dev: DevExamples
+    @property
+    def start_lines(self) -> Sequence[str]:
+        """A line on the documents and the new parts of the network."""
+        new = "".join(f", {part} made anew" for part in self.start.fresh)
+        return (f"{len(self.documents):,} documents{new}",)
 
     def results(self, best: float) -> dict[str, Any]:
         """The best figure, the number of examples that it is measured on, and the metrics of the chosen weights."""
-        figures = self.dev.figures(self.start.network)
+        figures = self.measure(self.start.network)
         metrics = {name: figures[name] for name in METRICS if name in figures}
-        return {"best": best, "examples": len(self.dev.examples)} | metrics
+        return {"best": best, "examples": len(self.dev)} | metrics
 
     def write(self, record: RunRecord) -> None:
         """Write the encoder, its tokenizer and the head of its own pre-training, and say what the weights reach."""

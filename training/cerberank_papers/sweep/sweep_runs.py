@@ -81,7 +81,7 @@ Words = Annotated[str, Parameter(allow_leading_hyphen=True)]
 class TrainingCommand:
     """A command that trains."""
 
-    job: type[Job[Any, Any]]
+    job: type[Job[Any]]
     command: Callable[..., object]
     config: Callable[..., None]
     """The configuration of cyclopts that reads the recipe."""
@@ -151,7 +151,7 @@ def recorded(options: Any) -> dict[str, Any]:
     return {name: value for name, value in asdict(options).items() if name not in FREE}
 
 
-def job_of(verb: str, *words: object) -> Job[Any, Any]:
+def job_of(verb: str, *words: object) -> Job[Any]:
     """The run of `train VERB` with these options, to be checked before the first run of a sweep.
 
     Raises cyclopts.CycloptsError or UsageError, with the option's name, for an unknown option or a wrong value.

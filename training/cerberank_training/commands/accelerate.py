@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
 from cerberank_models.progress import progress
 from cerberank_models.transformer import OpaqueTransformer
-from cerberank_training.acceleration.exits import EXAMPLES_PER_STEP, Exits, exits_learner, with_exits
+from cerberank_training.acceleration.exits import EXAMPLES_PER_STEP, Exits, StateBatch, exits_learner, with_exits
 from cerberank_training.acceleration.schedule import (
     TITLES,
     AgainstOwnRanking,
@@ -56,8 +56,9 @@ from cerberank_training.evaluation.gate import GateError
 from cerberank_training.evaluation.schedule_search import Tuning, TuningBounds, tune
 from cerberank_training.evaluation.variants import AllScores, Scorer, score_questions
 from cerberank_training.runs.base import Base
-from cerberank_training.runs.job import Inputs, Job, Training, run_job
-from cerberank_training.runs.launched import launched_processes, note_of
+from cerberank_training.runs.job import Job, run_job
+from cerberank_training.runs.launched import launched_processes
+from cerberank_training.runs.loop import Learner
 from cerberank_training.runs.record import RunRecord
 from cerberank_training.runs.settings import RunOptions, TrainConfig, bound_settings
 from cerberank_training.teachers.scoring.teacher import files_revision
@@ -132,6 +133,10 @@ class AccelerateOptions:
         return "agreement"
 
     @property
+    def recipe(self) -> None:
+        """There are no recipes."""
+
+    @property
     def work(self) -> Path:
         """The folder of the run, which may be removed after it."""
         return self.out.with_name(f"{self.out.name}.work")
@@ -149,7 +154,7 @@ class Accelerated:
 
 
 @dataclass(frozen=True)
-class ExitsJob(Job[AccelerateOptions, Inputs]):
+class ExitsJob(Job[AccelerateOptions]):
     """The training of exits on a ranker's own scores, in OUT.work."""
 
     verb = "accelerate"
@@ -209,43 +214,48 @@ class ExitsJob(Job[AccelerateOptions, Inputs]):
             "questions": unlabelled_content(self.options.data, self.questions),
         }
 
-    def open(self) -> Inputs:
-        """Open the ranker and the questions."""
-        options, path = self.options, self.checkpoint.path
-        base = Base(place=str(path), folder=path, name=path.resolve().name, checkpoint=self.checkpoint)
-        read, config = self._read(), options.training.resolved(self.start)
-        return Inputs(
-            base=base,
-            config=config,
-            bound=read | {"held_out": options.held_out, "settings": bound_settings(config)},
-            names={"train": options.data},
-        )
+    @cached_property
+    def base(self) -> Base:
+        """The ranker."""
+        path = self.checkpoint.path
+        return Base(place=str(path), folder=path, name=path.resolve().name, checkpoint=self.checkpoint)
 
-    def check_finished(self, record: RunRecord) -> None:
-        """Say that only the schedule is chosen."""
-        note_of(self.verb, f"the exits in {self.out} are trained")
+    @cached_property
+    def config(self) -> TrainConfig:
+        """The settings of the loop."""
+        return self.options.training.resolved(self.start)
 
-    def prepare(self, inputs: Inputs, record: RunRecord) -> ExitsTraining:
-        """Compute what the exits read."""
+    @property
+    def bound(self) -> dict[str, Any]:
+        """All that determines the states, the questions that are held out, and the settings."""
+        more = {"held_out": self.options.held_out, "settings": bound_settings(self.config)}
+        return self._read() | more
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """The name of the questions."""
+        return {"train": self.options.data}
+
+    @cached_property
+    def learner(self) -> Learner[Exits, int, StateBatch]:
+        """The exits, and the states that they read."""
+        return exits_learner(self.exits, self.states, self.start, self.config)
+
+    @property
+    def measure(self) -> Callable[[Exits], dict[str, float]]:
+        """The agreement of the exits with the model's own order."""
+        return partial(exits_agreement, inputs=self.states, questions=self.questions, start=self.start)
+
+    @property
+    def start_lines(self) -> Sequence[str]:
+        """A warning of questions that the ranker was trained on."""
         warning = unlabelled_trained_on(self.checkpoint.path, self.options.data, self.questions)
-        return ExitsTraining(
-            learner=exits_learner(self.exits, self.states, self.start, inputs.config),
-            measure=partial(exits_agreement, inputs=self.states, questions=self.questions, start=self.start),
-            start_lines=(f"--data: {warning}" if warning else "",),
-            result=self.result,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExitsTraining(Training):
-    """Exits, and what they learn from."""
-
-    result: Path
+        return (f"--data: {warning}" if warning else "",)
 
     def write(self, record: RunRecord) -> None:
         """Write the weights of the exits."""
         with replacing(self.result) as file:
-            file.write(save(self.learner.network.cpu().state_dict()))
+            file.write(save(self.exits.cpu().state_dict()))
 
 
 def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> Accelerated:

@@ -44,8 +44,7 @@ class RunRow:
     """The best figure on the set `dev`, in percent."""
     seed: int | None
     state: State
-    """`killed` if no process trains in the folder, and its record has no results of the last call or their file is
-    missing."""
+    """`killed` if no process trains in the folder, and its record has no results or their file is missing."""
     age: float
     """Seconds since the run last wrote a file."""
 
@@ -130,19 +129,17 @@ def _runs(folder: Path) -> Iterator[Path]:
 def _row(run: Path, below: Path, now: float) -> RunRow:
     # Any of these files may be missing; their parts are then empty.
     record, log = _json(run / RECORD), read_log(run / LOG)
-    free, settings, results = _part(record, "free"), _part(_part(record, "bound"), "settings"), _part(record, "results")
-    names, train = _part(free, "names"), _part(settings, "train")
-    # The results of a run that is being extended are those of an earlier call.
-    result, limits = _text(record.get("result")), (free.get("steps"), free.get("patience"))
-    is_finished = bool(results) and limits == (results.get("asked"), results.get("patience"))
+    free, bound, results = _part(record, "free"), _part(record, "bound"), _part(record, "results")
+    names, settings, result = _part(free, "names"), _part(bound, "settings"), _text(record.get("result"))
+    train, is_finished = _part(settings, "train"), bool(results)
     files = [path for path in run.iterdir() if path.name in (LOG, RECORD, result) and path.exists()]
     is_finished &= any(path.name == (result or RECORD) for path in files)
     config = _json(run / "checkpoint" / "config.json")
     steps = max((line["step"] for line in log), default=_number(results.get("reached")))
-    last_step = _number(free.get("steps"))
+    last_step = _number(bound.get("steps"))
     # Figures before the end of the warm start did not choose the weights.
     final_only = _number(train.get("final_only")) or 0.0
-    warm_start = final_only * (_number(_part(record, "planned").get("steps")) or last_step or 0)
+    warm_start = final_only * (last_step or 0)
     counted = [
         _number(value)
         for line in log

@@ -224,7 +224,7 @@ class StudentConfig(TrainConfig):
     @property
     def warm_start(self) -> float:
         """The number of steps that train the heads alone."""
-        return self.final_only * self.begun_with
+        return self.final_only * self.steps
 
     def trained(self, step: int, stages: int) -> tuple[int, ...]:
         """The stages that `step` trains; they follow from the seed and the step, so all processes draw the same."""
@@ -344,8 +344,3 @@ class DistilOptions:
     def training(self) -> StudentConfig:
         """The settings of the loop."""
         return self.settings.train
-
-    @property
-    def data(self) -> str:
-        """The questions that are trained on, as FORMAT:PATH."""
-        return self.groups or self.train or ""

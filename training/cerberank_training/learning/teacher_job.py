@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -32,18 +32,15 @@ from cerberank_training.data.sampling import (
     first_sizes,
     sampler_for,
 )
-from cerberank_training.evaluation.dev_figures import RankedQuestions, RankingTraining, dev_figures
+from cerberank_training.evaluation.dev_figures import RankedQuestions, RankingJob
 from cerberank_training.evaluation.question_metrics import TITLES, ranks_of
 from cerberank_training.learning.batch import moved
 from cerberank_training.learning.losses import listwise_loss, pointwise_loss
 from cerberank_training.learning.teacher_settings import TeacherConfig, TeachOptions
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.computing import autocast, hugging_face_layers
-from cerberank_training.runs.job import Inputs, Job
-from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.loop import Learner, Losses
 from cerberank_training.runs.record import RunRecord, results_suffix
-from cerberank_training.runs.run_data import RankingData, check_ranking_data, open_ranking_data
 from cerberank_training.runs.settings import Precision
 from cerberank_training.runs.steps_ahead import EqualSteps, Source
 from cerberank_training.teachers.scoring.hugging_face import differences, logit_difference
@@ -60,99 +57,92 @@ BATCH_TOKENS = 8192
 """The most tokens of a batch of dev pairs, padding included."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TeacherInputs(Inputs):
-    """The base and the data of a teacher."""
-
-    config: TeacherConfig
-    data: RankingData
-    sampler: Sampler | PairSampler
-
-
-class TeacherJob(Job[TeachOptions, TeacherInputs]):
+class TeacherJob(RankingJob[TeachOptions]):
     """The fine-tuning of a teacher."""
 
     verb = "teach"
     result_name = FILE
 
-    def check_own(self) -> None:
+    def check(self) -> None:
         """Raise ValueError, which names the option."""
         options, loss = self.options, self.options.training.loss
         if options.examples.sampling == "pairs" and loss != "pointwise":
             raise UsageError(f"--loss {loss} compares a question's candidates, which --sampling pairs does not draw.")
-        check_ranking_data(options.train, options.dev, options.dev_questions)
+        super().check()
 
-    def open(self) -> TeacherInputs:
-        """Open the base and the questions to train on and to choose by."""
-        options, sampling = self.options, self.options.examples.chosen()
-        # A base with too few positions is refused before any data are read.
-        base = open_hugging_face_base(options.base, reason="teachers are Hugging Face classifiers")
-        base.check_room(options.training.max_length)
-        base_content = base.content()
-        # The number of steps follows from the data if it is given in epochs.
-        data = open_ranking_data(options.train, options.dev, options.dev_questions, select=options.select)
-        sampler = sampler_for(options.train, data.questions, sampling, seed=options.training.seed)
-        config = options.training.resolved(len(sampler))
-        return TeacherInputs(
-            base=base,
-            config=config,
-            data=data,
-            sampler=sampler,
-            bound={
-                "base": base_content,
-                **data.bound,
-                "sampling": {"mode": options.examples.sampling} | asdict(sampling),
-                "settings": config.bound,
-            },
-            names={"train": options.train, "dev": options.dev},
-            recipe=options.recipe,
-        )
+    @cached_property
+    def base(self) -> Base:
+        """The encoder or classifier. A base with too few positions is refused before any data are read."""
+        base = open_hugging_face_base(self.options.base, reason="teachers are Hugging Face classifiers")
+        base.check_room(self.options.training.max_length)
+        return base
 
-    def prepare(self, inputs: TeacherInputs, record: RunRecord) -> TeacherTraining:
-        """Load the network."""
-        base, config, sampler = inputs.base, inputs.config, inputs.sampler
-        model = classifier(base, config)
-        reader = TeacherReader(base.tokenizer(), model.config, config.input)
-        rank = teacher_ranks(reader, self.options.run.place, config.precision)
-        # Lines on dev questions that are trained on, and on the start and the first step.
+    @cached_property
+    def groups(self) -> Sampler | PairSampler:
+        """The groups of questions' candidates."""
+        options = self.options
+        return sampler_for(options.train, self.data.questions, options.examples.chosen(), seed=options.training.seed)
+
+    @cached_property
+    def config(self) -> TeacherConfig:
+        """The settings of the loop."""
+        return self.options.training.resolved(len(self.groups))
+
+    @property
+    def bound(self) -> dict[str, Any]:
+        """The content of base and data, and the settings."""
+        examples = self.options.examples
+        return {
+            "base": self.base.content(),
+            **self.data.bound,
+            "sampling": {"mode": examples.sampling} | asdict(examples.chosen()),
+            "settings": self.config.bound,
+        }
+
+    @cached_property
+    def model(self) -> Any:
+        """The classifier."""
+        return classifier(self.base, self.config)
+
+    @cached_property
+    def reader(self) -> TeacherReader:
+        """The encoder of pairs."""
+        return TeacherReader(self.base.tokenizer(), self.model.config, self.config.input)
+
+    @cached_property
+    def learner(self) -> Learner[Any, Group, TeacherBatch]:
+        """The classifier, and the groups that it learns from."""
+        return teacher_learner(self.model, self.reader, self.groups, self.config)
+
+    @property
+    def ranks(self) -> Callable[[Any, Sequence[Question]], RankedQuestions]:
+        """Ranks questions in the precision of the training."""
+        return teacher_ranks(self.reader, self.options.run.place, self.config.precision)
+
+    @property
+    def start_lines(self) -> Sequence[str]:
+        """Lines on dev questions that are trained on, and on the start and the first step."""
+        base, groups = self.base, self.groups
         new_head = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
-        groups = [sampler.step(each, 1)[0] for each in range(LOOKED_AT)]
         start = (
             f"starts from {base.place}, {base.kind}{new_head}",
-            first_sizes(sampler.step(0, config.examples_per_step)),
-            cut_note(*reader.count_cut(groups), what="pairs", option="--max-length"),
+            first_sizes(groups.step(0, self.config.examples_per_step)),
+            cut_note(
+                *self.reader.count_cut([groups.step(each, 1)[0] for each in range(LOOKED_AT)]),
+                what="pairs",
+                option="--max-length",
+            ),
         )
-        return TeacherTraining(
-            learner=teacher_learner(model, reader, sampler, config),
-            measure=dev_figures(rank, inputs.data.dev, self.options.select),
-            start_lines=(inputs.data.shared, "; ".join(filter(None, start))),
-            dev=inputs.data.dev,
-            job=self,
-            inputs=inputs,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TeacherTraining(RankingTraining):
-    """A teacher, and what it learns from."""
-
-    job: TeacherJob
-    inputs: TeacherInputs
+        return (self.data.shared, "; ".join(filter(None, start)))
 
     def write(self, record: RunRecord) -> None:
         """Write a folder that Hugging Face's classes load, with the rules of what the teacher reads, and say so."""
-        out, options, results = self.job.out, self.job.options, record.results
         with quiet_transformers():
-            self.learner.network.save_pretrained(out)
-        self.inputs.base.tokenizer().save_pretrained(out)
-        self.inputs.config.input.write(out)
-        best = f"best dev {TITLES[options.select]} {results['best']:.2f}{results_suffix(results)}"
-        say(f"{out}: on {options.dev}, {best}")
-        note_of(
-            "teach",
-            f"next: cerberank data score CACHE --teacher {out} --data FORMAT:PATH, "
-            f"cerberank import {out} CHECKPOINT, or cerberank train distil --base {out}",
-        )
+            self.model.save_pretrained(self.out)
+        self.base.tokenizer().save_pretrained(self.out)
+        self.config.input.write(self.out)
+        best = f"best dev {TITLES[self.options.select]} {record.results['best']:.2f}{results_suffix(record)}"
+        say(f"{self.out}: on {self.options.dev}, {best}")
 
 
 @dataclass(frozen=True, slots=True)

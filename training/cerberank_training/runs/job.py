@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -17,7 +17,7 @@ from cerberank_training.runs.folder import check_writable, writing
 from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.record import STATE, RunRecord, open_run
 from cerberank_training.runs.run_data import figure_name
-from cerberank_training.runs.settings import RunOptions, TrainConfig, free_settings
+from cerberank_training.runs.settings import RunOptions, TrainConfig
 from cerberank_training.runs.summary import write_training_data
 from cerberank_training.runs.tracking.log_file import LOG, read_log, results_of_log
 
@@ -45,47 +45,17 @@ class JobOptions(Protocol):
     def training(self) -> TrainConfig:
         """The settings of the loop."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """The base and the settings of a run, opened once; a job adds its data."""
-
-    base: Base
-    config: TrainConfig
-    """The settings of the loop with whole numbers of steps, which may follow from the data."""
-    bound: Mapping[str, Any]
-    """The settings that all calls must have in common; data are given by the SHA-256 of their content."""
-    names: Mapping[str, str | None] = field(default_factory=dict)
-    """Data and folders as the call named them, such as `train` and `dev`; a later call may name them otherwise."""
-    recipe: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training(ABC):
-    """A network, what it learns from, and what becomes of it."""
-
-    learner: Learner[Any, Any, Any]
-    measure: DevMetric[Any]
-    """The measures on dev. Every process calls it, and may read a part of the data."""
-    start_lines: Sequence[str] = ()
-    """Lines about the data and the start; empty ones are left out."""
-
-    def results(self, best: float) -> Mapping[str, Any]:
-        """The results that the record gets beside the steps, in every process; the network has the best weights."""
-        return {"best": best}
-
-    @abstractmethod
-    def write(self, record: RunRecord) -> None:
-        """Write the result of the finished run, from the first process."""
+    @property
+    def recipe(self) -> str | None:
+        """The recipe that the call names, if any."""
 
 
 OptionsT = TypeVar("OptionsT", bound=JobOptions)
-InputsT = TypeVar("InputsT", bound=Inputs)
 
 
 @dataclass(frozen=True)
-class Job(ABC, Generic[OptionsT, InputsT]):
-    """One kind of training, with the settings of a call."""
+class Job(ABC, Generic[OptionsT]):
+    """One kind of training, with the settings of a call. What it reads is opened when it is first asked for."""
 
     verb: ClassVar[str]
     """The word after `cerberank train`."""
@@ -124,28 +94,57 @@ class Job(ABC, Generic[OptionsT, InputsT]):
         return (self.out / STATE).is_file()
 
     def check(self) -> None:
-        """Raise ValueError for settings that are wrong whatever the base and the data are."""
+        """Raise ValueError, which names the option, for settings that are wrong whatever the base and the data are."""
         self.options.run.check(self.options.training)
-        self.check_own()
 
-    def check_own(self) -> None:
-        """Raise ValueError for wrong settings that this job alone has."""
+    @property
+    @abstractmethod
+    def base(self) -> Base:
+        """The model that the run starts from."""
+
+    @property
+    @abstractmethod
+    def config(self) -> TrainConfig:
+        """The settings of the loop with whole numbers of steps, which may follow from the data."""
+
+    @property
+    @abstractmethod
+    def bound(self) -> Mapping[str, Any]:
+        """All that determines the result, with the steps' number in `config`; data by the SHA-256 of their content.
+
+        Opens base, data and dev set. Raises an error that names the option, if one of them cannot be used.
+        """
+
+    @property
+    def names(self) -> Mapping[str, str | None]:
+        """Data and folders as the call named them, such as `train` and `dev`; a later call may name them otherwise."""
+        return {}
+
+    @property
+    @abstractmethod
+    def learner(self) -> Learner[Any, Any, Any]:
+        """The network, and what it learns from."""
+
+    @property
+    @abstractmethod
+    def measure(self) -> DevMetric[Any]:
+        """The measures on dev of a network. Every process calls it, and may read a part of the data."""
+
+    @property
+    def start_lines(self) -> Sequence[str]:
+        """Lines about the data and the start; empty ones are left out."""
+        return ()
+
+    def results(self, best: float) -> Mapping[str, Any]:
+        """The results that the record gets beside the steps, in every process; the network has the best weights."""
+        return {"best": best}
 
     @abstractmethod
-    def open(self) -> InputsT:
-        """Open base, data and dev set. Raises an error that names the option, if one of them cannot be used."""
-
-    def check_finished(self, record: RunRecord) -> None:
-        """Say that nothing is left to do, or raise ValueError if the call wants another result."""
-        figure = f"{self.dev_name} {record.results['best']:.2f}"
-        note_of(self.verb, f"{self.made} is finished ({figure}); more --steps extend it")
-
-    @abstractmethod
-    def prepare(self, inputs: InputsT, record: RunRecord) -> Training:
-        """Build the network from the inputs, whose `config` keeps the schedule of the first call of an extended run."""
+    def write(self, record: RunRecord) -> None:
+        """Write the result of the finished run, from the first process."""
 
 
-def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
+def run_job(job: Job[OptionsT]) -> Mapping[str, Any]:
     """Train what the job says, and return the results in the record; processes other than the first return their own.
 
     Raises the errors of the job, BoundError when the folder holds another run, and OSError when the disk is full.
@@ -157,15 +156,16 @@ def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
         check_writable(out)
 
         # 2. Everything that the run reads, with the SHA-256 of its content.
-        inputs = job.open()
+        bound, base, config = job.bound, job.base, job.config
 
-        # 3. The run in this folder: new, killed, to be extended, or finished. A folder of another run is refused.
-        base = inputs.base
-        names = {**inputs.names, "base": base.name, "place": base.place, "commit": base.commit, "out": str(out)}
-        free = {**free_settings(inputs.config), "recipe": inputs.recipe, "names": names, "device": options.place}
-        run = open_run(out, job.verb, result=job.result, bound=inputs.bound, free=free, is_saved=job.is_saved)
+        # 3. The run in this folder: new, killed, or finished. A folder of another run is refused.
+        names = {**job.names, "base": base.name, "place": base.place, "commit": base.commit, "out": str(out)}
+        free = {"recipe": job.options.recipe, "names": names, "device": options.place}
+        limits = {"steps": config.steps, "patience": config.patience}
+        run = open_run(out, job.verb, result=job.result, bound={**bound, **limits}, free=free, is_saved=job.is_saved)
         if run.is_finished:
-            job.check_finished(run.record)
+            best = run.record.results["best"]
+            note_of(job.verb, f"{job.made} is finished ({job.dev_name} {best:.2f}); nothing was done")
             return run.record.results
 
         # 4. The network, and the loop, which resumes here if there is a state. From `begin` on, the record binds
@@ -173,32 +173,31 @@ def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
         from cerberank_training.runs.loop import Loop  # noqa: PLC0415 - loads torch
         from cerberank_training.runs.processes import leave_group  # noqa: PLC0415 - loads torch
 
-        config = replace(inputs.config, planned=run.record.planned["steps"])
-        training = job.prepare(replace(inputs, config=config), run.record)
+        learner, start_lines = job.learner, job.start_lines
         trackers = options.trackers(out, run.record)
         loop = Loop(
             out,
-            training.learner,
+            learner,
             device=options.place,
             workers=job.batch_workers,
             dev_name=job.dev_name,
             trackers=trackers,
         )
-        run.begin(*training.start_lines)
+        run.begin(*start_lines)
         write_training_data(out, run.record, base=base.folder)
 
         # 5. Steps, evaluations and saved states.
-        results = training.results(loop.train(training.measure))
+        results = job.results(loop.train(job.measure))
         leave_group()
         if not is_first_process():  # on another machine it may not see the last files of the first process yet
             return results
 
         # 6. The record is finished before the result is written: after a kill in between, the next call only writes it.
         step_results = results_of_log(out, counts=config.all_trained, figure=job.dev_name)
-        if training.learner.takes_last:
+        if learner.takes_last:
             step_results["best_step"] = step_results["reached"]
         record = run.finish(**step_results, **results)
-        training.write(record)
+        job.write(record)
         return record.results
 
 
@@ -222,20 +221,20 @@ class Trained:
     """The rows of log.jsonl in order: `step` with the losses and rates of a step, or with the figures on dev."""
 
 
-def train(job: Job[OptionsT, InputsT]) -> Trained:
+def train(job: Job[OptionsT]) -> Trained:
     """Train what the job says, and return its result. Raises the errors of `run_job`."""
     results = run_job(job)
     # The figures of exits and heads follow the one that chose the weights, as in `dev_map/exit_1`.
     history, step, figure = read_log(job.out / LOG), results.get("best_step"), job.dev_name
     at_best = next((row for row in history if row["step"] == step and figure in row), {})
     parts = {name: value for name, value in at_best.items() if name.startswith(f"{figure}/")}
-    steps = results.get("reached", 0)
+    steps = results.get("reached", job.config.steps)
     return Trained(
         checkpoint=job.made,
         dev=results["best"],
         best_step=step,
         steps=steps,
-        stopped_early=steps < results.get("asked", steps),
+        stopped_early=steps < job.config.steps,
         figures={"final": results["best"]}
         | {name.partition("/")[2].replace("_", " "): value for name, value in parts.items()},
         history=tuple(history),

@@ -19,10 +19,8 @@ from cerberank_training.runs.tracking.opening import check_trackers, open_tracke
 from cerberank_training.runs.tracking.tracker import Tracker
 
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
-FREE = ("steps", "patience", "save_every")
-"""The settings that may change when a run is continued, and that its record states."""
-UNBOUND = (*FREE, "epochs", "planned", "gradient_checkpointing")
-"""The settings that do not determine a run's weights at a given step."""
+UNBOUND = ("steps", "patience", "save_every", "epochs", "gradient_checkpointing")
+"""The settings of `TrainConfig` that are bound elsewhere (steps and patience, for every job), or not at all."""
 GPU_WORKERS = 4
 """By default so many processes make batches for a GPU, or fewer if there are fewer processors: a step takes about 14 ms
 of a processor and 9 to 45 of a GPU."""
@@ -83,19 +81,11 @@ class TrainConfig:
     """Less memory, for a third more work."""
     seed: Whole = 1
     """Seed of new weights, dropout and order."""
-    planned: Annotated[int | None, Parameter(parse=False)] = None
-    """The number of steps with which the run was begun; None stands for `steps`. The warm-up and the warm start are
-    shares of this number, so that they do not move when the run is extended."""
 
     def __post_init__(self) -> None:
         """Raise ValueError, which names the setting, for a warm-up longer than the run."""
         if self.epochs is None:
-            ramp_steps(self.warmup, self.begun_with)
-
-    @property
-    def begun_with(self) -> int:
-        """The number of steps with which the run was begun."""
-        return self.planned or self.steps
+            ramp_steps(self.warmup, self.steps)
 
     @property
     def rates(self) -> dict[str, float]:
@@ -124,24 +114,15 @@ class TrainConfig:
         return True
 
     def rate(self, step: int) -> float:
-        """The factor of the learning rates at `step`: it rises over `warmup` and falls to 0 at the last step.
-
-        In an extended run the rate falls to the new last step, from its value in this schedule at the first added step.
-        """
-        ramp = max(1.0, ramp_steps(self.warmup, self.begun_with))
+        """The factor of the learning rates at `step`: it rises over `warmup` and falls to 0 at the last step."""
+        ramp = max(1.0, ramp_steps(self.warmup, self.steps))
         rising = (step + 1) / ramp
         return min(rising, (self.steps - step) / max(1.0, self.steps - ramp)) if self.decay else min(rising, 1.0)
 
 
 def bound_settings(config: TrainConfig) -> dict[str, Any]:
-    """The settings that may not change when a run is continued; `accumulate` is left out if it is 1."""
-    one = ("accumulate",) if config.accumulate == 1 else ()
-    return {name: value for name, value in asdict(config).items() if name not in (*UNBOUND, *one)}
-
-
-def free_settings(config: TrainConfig) -> dict[str, Any]:
-    """The settings of FREE."""
-    return {name: getattr(config, name) for name in FREE}
+    """The settings that the record of a job binds, beside the steps and the patience that every record binds."""
+    return {name: value for name, value in asdict(config).items() if name not in UNBOUND}
 
 
 @Parameter(name="*")

@@ -106,8 +106,7 @@ def summary_of(
             **{name: value for name, value in bound["dev"].items() if name == SELECT},
         },
         "teachers": [dict(teacher) for teacher in teachers],
-        "settings": bound["settings"] | {"steps": record.free["steps"], "patience": record.free["patience"]},
-        "begun_with_steps": record.planned["steps"],
+        "settings": bound["settings"] | {"steps": bound["steps"], "patience": bound["patience"]},
         "reached": record.results["reached"],
         figure: record.results["best"],
         "best_step": record.results.get("best_step"),
@@ -229,9 +228,8 @@ def _at(summary: Mapping[str, Any]) -> str:
 
 
 def _steps(summary: Mapping[str, Any]) -> str:
-    planned, first, reached = summary["settings"]["steps"], summary["begun_with_steps"], summary["reached"]
-    text = f"{reached}" if reached == planned else f"{reached} of {planned}, then without gain"
-    return text if first == planned else f"{text}; begun with {first} and extended"
+    planned, reached = summary["settings"]["steps"], summary["reached"]
+    return f"{reached}" if reached == planned else f"{reached} of {planned}, then without gain"
 
 
 def _software(calls: Sequence[Call]) -> list[dict[str, str]]:
