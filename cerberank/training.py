@@ -303,16 +303,13 @@ def mine(
     negatives: int | None = None,
     skip: int | None = None,
     top: int | None = None,
-    absolute_margin: float | None = None,
     relative_margin: float | None = None,
-    max_score: float | None = None,
     choose: Literal["top", "random"] | None = None,
     seed: int | None = None,
     vectors: str | Path | None = None,
     candidate_length: int | None = None,
     device: str | None = None,
     precision: str | None = None,
-    batch_tokens: int | None = None,
 ) -> Mined:
     """Find hard negatives for questions with positives in a corpus, and write them in the generic form (jsonl)."""
     return call("data mine", locals())
@@ -458,7 +455,6 @@ def score(
     device: str | None = None,
     max_length: int | None = None,
     context: bool | None = None,
-    batch_tokens: int | None = None,
     engine: Literal["local", "ray"] | None = None,
     copies: int | None = None,
     shard: str | None = None,
@@ -468,7 +464,6 @@ def score(
     name: str | None = None,
     parts: Several[str | Path] | None = None,
     shard_pairs: int | None = None,
-    no_progress: bool | None = None,
 ) -> TeacherScores:
     """Score a data set with a teacher, into a cache that students learn from."""
     return call("data score", locals())

@@ -12,9 +12,8 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import BinaryIO
 
-from cyclopts import Parameter
 from tqdm import tqdm
 
 from cerberank_models.answer import Answer
@@ -50,7 +49,6 @@ def rank(
     threads: Count | None = None,
     return_text: bool = False,
     return_heads: bool = False,
-    progress: Annotated[bool, Parameter(negative="--no-progress")] = True,
 ) -> int:
     """Rank candidates from a file or standard input, in this process or by a service.
 
@@ -78,7 +76,6 @@ def rank(
         threads: Threads of the model (default: all usable processors).
         return_text: Repeat the text of each candidate in the answer.
         return_heads: Add the probability of each head.
-        progress: Show the progress on a terminal.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # JSON is UTF-8 in any locale
@@ -109,7 +106,7 @@ def rank(
             shared = {name: value for name, value in options.items() if value is not None}
             answered = partial(_answer, rank, texts=return_text)
             if question is None:
-                return _rank_lines(answered, shared, opened, file, shown=progress)
+                return _rank_lines(answered, shared, opened, file)
             return _rank_texts(answered, shared, opened, question)
     except BrokenPipeError:
         # The reader (head, less) has closed the pipe. Python must not write to it again at exit.
@@ -138,10 +135,10 @@ def _open(name: str) -> AbstractContextManager[BinaryIO]:
     return nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb")
 
 
-def _rank_lines(answered: Answered, shared: Mapping[str, object], file: BinaryIO, name: str, *, shown: bool) -> int:
+def _rank_lines(answered: Answered, shared: Mapping[str, object], file: BinaryIO, name: str) -> int:
     """Answer every valid line; returns exit code 1 if there are invalid lines, which go to standard error."""
     failed = 0
-    for number, line in _numbered(file, shown):
+    for number, line in _numbered(file):
         if not line.strip():
             continue
         try:
@@ -177,14 +174,14 @@ def _rank_texts(answered: Answered, shared: Mapping[str, object], file: BinaryIO
     return 0
 
 
-def _numbered(file: BinaryIO, shown: bool) -> Iterator[tuple[int, bytes]]:
+def _numbered(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """The lines with their numbers from 1. A bar is shown on a terminal if the work takes more than a second."""
     try:
         state = os.fstat(file.fileno())
         size = state.st_size if stat.S_ISREG(state.st_mode) else None
     except OSError:
         size = None
-    with progress(total=size, unit="B", unit_scale=True, shown=shown) as bar:
+    with progress(total=size, unit="B", unit_scale=True) as bar:
         for number, line in enumerate(file, start=1):
             yield number, line
             bar.update(len(line))

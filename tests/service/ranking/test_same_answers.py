@@ -86,7 +86,7 @@ class Doors:
     def by_command(self, question: dict[str, Any], **chosen: Any) -> dict[str, Any]:
         path = self.folder / "questions.jsonl"
         path.write_text(json.dumps(question))
-        words = [str(path), "--return-text", "--return-heads", "--no-progress"]
+        words = [str(path), "--return-text", "--return-heads"]
         for name, value in chosen.items():
             values = value if isinstance(value, list) else [value]
             words += [f"--{name.replace('_', '-')}", ",".join(map(str, values))]

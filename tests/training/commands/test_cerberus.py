@@ -67,7 +67,7 @@ def test_the_folder_is_a_ranker_a_base_and_a_teacher(
     for number, head in enumerate(student.ranker.heads):
         assert torch.equal(head.classifier.output.weight, state[f"cerberus_heads.{number}.classifier.out_proj.weight"])
 
-    call = ["--data", jsonl(tmp_path), "--teacher", str(folder), "--device", "cpu", "--no-progress"]
+    call = ["--data", jsonl(tmp_path), "--teacher", str(folder), "--device", "cpu"]
     assert program("data score")([str(tmp_path / "scores"), *call]) == 0
     cache = TeacherScoreCache.open(tmp_path / "scores")
     scores = cache.scores(question.text, candidates)

@@ -123,7 +123,7 @@ def test_a_teacher_is_a_model_or_its_scores(tmp_path: Path, capsys: pytest.Captu
     assert program("train distil")([*options, "--teacher", base]) == 0
     (scores,) = (tmp_path / "run" / "scores").iterdir()
     assert f"--teacher {base} is a model: its scores of" in capsys.readouterr().err
-    cache = [str(tmp_path / "cache"), "--teacher", base, "--data", jsonl(tmp_path), "--no-progress"]
+    cache = [str(tmp_path / "cache"), "--teacher", base, "--data", jsonl(tmp_path)]
     assert program("data score")(cache) == 0
     for teacher in (tmp_path / "cache", scores):
         assert program("train distil")([*options, "--teacher", str(teacher)]) == 0

@@ -160,7 +160,7 @@ def test_a_killed_run_goes_on_to_the_same_file(
     ("more", "message"),
     [
         (["--top", "5", "--skip", "5"], "--top above --skip"),
-        (["--max-score", "-1"], "no question has a negative that the settings let through"),
+        (["--relative-margin", "0.99"], "no question has a negative that the settings let through"),
         (["--filter", "EMPTY"], "empty"),
         (["--by", "EMPTY"], "empty"),
         (["--corpus", "documents:nowhere"], "nowhere"),

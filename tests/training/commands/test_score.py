@@ -72,7 +72,7 @@ def test_a_cluster_gives_the_same_cache(teacher: Path, data: Path, tmp_path: Pat
     assert "cerberank data score: a Ray worker failed: " in done.stderr.splitlines()[-1]
     assert "3 labels; a teacher has one or two" in done.stderr.splitlines()[-1]
     assert content(tmp_path / "failed") == {}
-    assert main(command(tmp_path / "local", teacher, data, "--shard-pairs", "100", "--no-progress")) == 0
+    assert main(command(tmp_path / "local", teacher, data, "--shard-pairs", "100")) == 0
     first, second = TeacherScoreCache.open(tmp_path / "ray"), TeacherScoreCache.open(tmp_path / "local")
     assert first.manifest == second.manifest
     for question in read_questions(f"jsonl:{data}"):

@@ -86,8 +86,6 @@ class MineOptions:
     """Device of the bi-encoder and the cross-encoder: cpu, cuda, cuda:N (default: a GPU if there is one)."""
     precision: str = "fp32"
     """Precision of the bi-encoder and the cross-encoder: fp32, bf16, fp16."""
-    batch_tokens: Count = 16384
-    """Most tokens of a batch of the cross-encoder."""
 
 
 def mine(*, options: MineOptions) -> Mined:
@@ -199,7 +197,6 @@ def _filter(options: MineOptions) -> tuple[TeacherSpec | None, str]:
             precision=options.precision,
             device=options.device,
             input=TeacherInput.read(options.filter),
-            batch_tokens=options.batch_tokens,
         )
         return spec, teacher_identity(spec).model_dump_json()
     except (OSError, ValueError) as error:

@@ -68,8 +68,6 @@ class ModelOptions:
     """Most tokens of a pair, for a Hugging Face teacher (default: as it was trained)."""
     context: bool | None = None
     """Let a Hugging Face teacher read previous and next sentence (default: as it was trained)."""
-    batch_tokens: Count | None = None
-    """Most tokens of a batch, padding included (default: 16384)."""
     engine: Literal["local", "ray"] | None = None
     """Scoring in this process (default), or on a Ray cluster (RAY_ADDRESS)."""
     copies: Count | None = None
@@ -116,7 +114,6 @@ def score(
     external: ExternalOptions = EXTERNAL,
     parts: tuple[Path, ...] = (),
     shard_pairs: Count = 8192,
-    no_progress: bool = False,
 ) -> TeacherScores:
     """Score a data set with a teacher, into a cache that students learn from.
 
@@ -130,7 +127,6 @@ def score(
         external: Options of scores from elsewhere.
         parts: Cache folder that a call with --shard wrote, to take scores from; repeat for several.
         shard_pairs: Pairs per shard; a killed run loses one shard.
-        no_progress: Do not show progress on a terminal.
     """
     # The data are read several times: for their number and keys, and as shards are scored.
     questions = reader_of(data)
@@ -149,7 +145,6 @@ def score(
         shard_pairs=shard_pairs,
         part=model.shard or WHOLE,
         parts=parts,
-        shown=not no_progress,
     )
     if missing:
         note(
@@ -180,7 +175,6 @@ def _model_scores(
         precision=model.precision or "fp32",
         device=chosen_device(model.device or "auto"),
         input=TeacherInput.read(source).model_copy(update=texts),
-        batch_tokens=model.batch_tokens or 16384,
     )
     if model.engine != "ray":  # Ray's workers have devices of their own
         check_device(spec.device, spec.backend if spec.is_checkpoint else "torch")

@@ -18,15 +18,12 @@ POSITIVES = np.asarray([0.97, 0.92])
     [
         ({}, ([2, 0, 1, 3, 4], 0)),
         ({"negatives": 2}, ([2, 0], 0)),
-        ({"absolute_margin": 0.1}, ([1, 3, 4], 2)),
-        ({"absolute_margin": 0.0}, ([0, 1, 3, 4], 1)),
+        ({"relative_margin": 0.0}, ([0, 1, 3, 4], 1)),
         ({"relative_margin": 0.05, "negatives": 1}, ([1], 2)),
-        ({"max_score": 0.4}, ([4], 4)),
-        ({"max_score": 0.4, "absolute_margin": 9.0}, ([], 5)),
     ],
 )
 def test_negatives_stay_below_the_lowest_positive(settings: dict[str, float], expected: object) -> None:
-    """By a margin, by a share of it, below a score; the highest first, equal ones in the search's order."""
+    """By a share of its score; the highest first, equal ones in the search's order."""
     assert Selection(**settings)(SCORES, POSITIVES, "q") == expected  # type: ignore[arg-type]
 
 

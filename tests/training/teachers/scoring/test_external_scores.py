@@ -37,7 +37,7 @@ def data(folder: Path, scores: dict[str, float] | None = None) -> str:
 
 
 def cached(folder: Path, *more: str) -> list[float]:
-    assert main([str(folder / "cache"), "--name", "judge 1", "--no-progress", *more]) == 0
+    assert main([str(folder / "cache"), "--name", "judge 1", *more]) == 0
     cache = TeacherScoreCache.open(folder / "cache")
     return cache.scores("q", [Candidate(text=text, next="context is not part of the key") for text in SCORES]).tolist()
 

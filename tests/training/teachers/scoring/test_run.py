@@ -51,7 +51,6 @@ def run(
         shard_pairs=shard_pairs,
         part=part,
         parts=parts,
-        shown=False,
     )
 
 

@@ -26,12 +26,8 @@ class Selection:
     """Number of each question's best hits to skip."""
     top: Count = 100
     """Number of each question's best hits to choose from."""
-    absolute_margin: float | None = None
-    """Least difference between the lowest positive's score and a negative's."""
     relative_margin: float | None = None
-    """The same difference as a share of the lowest positive's score, such as 0.05."""
-    max_score: float | None = None
-    """Highest score of a negative."""
+    """Least difference between the lowest positive's score and a negative's, as a share of the first, such as 0.05."""
     choose: Literal["top", "random"] = "top"
     """Choice among the negatives that were found: the best ones, or a random draw."""
     seed: Whole = 1
@@ -41,23 +37,13 @@ class Selection:
         """Raise ValueError, which names the option, for values out of range."""
         if self.negatives < 1 or self.skip < 0 or self.top <= self.skip:
             raise ValueError("--negatives must be at least 1, --skip at least 0, --top above --skip")
-        for name in ("absolute_margin", "relative_margin", "max_score"):
-            value = getattr(self, name)
-            if value is not None and not math.isfinite(value):
-                raise ValueError(f"--{name.replace('_', '-')} is {value}; it must be a finite number")
         if self.relative_margin is not None and not 0 <= self.relative_margin < 1:
             raise ValueError(f"--relative-margin is {self.relative_margin}; it is from 0 to below 1, and 0.05 is 5 %")
 
     def limit(self, positives: NDArray[np.floating]) -> float:
         """The highest score that a negative may have beside positives with these scores."""
-        lowest, limits = float(positives.min()), [math.inf]
-        if self.absolute_margin is not None:
-            limits.append(lowest - self.absolute_margin)
-        if self.relative_margin is not None:
-            limits.append(lowest - self.relative_margin * abs(lowest))
-        if self.max_score is not None:
-            limits.append(self.max_score)
-        return min(limits)
+        lowest = float(positives.min())
+        return math.inf if self.relative_margin is None else lowest - self.relative_margin * abs(lowest)
 
     def __call__(
         self, scores: Sequence[float] | NDArray[np.floating], positives: NDArray[np.floating], question: str

@@ -43,7 +43,6 @@ def score_into(
     shard_pairs: int = 8192,
     part: Part = WHOLE,
     parts: Sequence[Path] = (),
-    shown: bool = True,
 ) -> int:
     """Fill the cache `folder` with the scores of all pairs of `texts`; `data` names their sources for people.
 
@@ -54,7 +53,7 @@ def score_into(
     there is no pair, and NonFiniteTeacherError when a score is NaN or infinite; finished shards are kept.
     """
     # 1. All texts are read once for their keys, which identify them.
-    keys = _keys(texts, context=teacher.context, shown=shown)
+    keys = _keys(texts, context=teacher.context)
     if not len(keys):
         raise ValueError(f"{', '.join(data)}: there is no pair to score")
     manifest = CacheManifest(
@@ -78,7 +77,6 @@ def score_into(
             initial=len(keys) - waiting,
             unit="pair",
             desc=folder.name,
-            shown=shown,
         ) as bar:
             for index, scores in shard_map(_shards(texts, manifest, set(pending))) if pending else ():
                 rows = manifest.rows(index)
@@ -94,10 +92,10 @@ def score_into(
         return len(writer.pending())
 
 
-def _keys(texts: Texts, *, context: bool, shown: bool) -> Keys:
+def _keys(texts: Texts, *, context: bool) -> Keys:
     """The keys of all pairs, in order. Memory holds 8 bytes a pair and no texts."""
     parts = [np.empty(0, dtype=np.uint64)]
-    with progress(unit="pair", desc="reading", shown=shown) as bar:
+    with progress(unit="pair", desc="reading") as bar:
         for question, candidates in texts():
             parts.append(pair_keys(question, candidates, context=context))
             bar.update(len(candidates))
