@@ -282,7 +282,6 @@ def import_(
     context: bool | None = None,
     forms: Several[str] | None = None,
     opaque: bool | None = None,
-    graph: str | None = None,
     tokenizer: str | None = None,
     prompt: str | None = None,
     int8_texts: Data | None = None,

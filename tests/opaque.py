@@ -1,7 +1,13 @@
-"""Cross-encoders that have no body here, as repositories hold them. Their weights are random: they rank nothing."""
+"""Opaque networks: a checkpoint of a small graph, and cross-encoders that have no body here, as repositories hold them.
+
+Their weights are random: they rank nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,73 +16,95 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from onnx import numpy_helper
-from tests.tiny import albert_tokenizer, bert_tokenizer, hugging_face_config, roberta_tokenizer, save_tokenizer
+from tests.tiny import albert_tokenizer, bert_tokenizer, roberta_tokenizer, save_tokenizer
 from tokenizers import Tokenizer
 
+from cerberank_models.backends.stage_contract import probability
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.config import ArchitectureConfig, ExitConfig, RankerConfig
+from cerberank_models.convert import graphs
+from cerberank_models.convert.golden_texts import GOLDEN_TEXTS, encoded
+from cerberank_models.convert.opaque import export_opaque, long_texts, opaque_encoder
+from cerberank_models.convert.teacher_input import TeacherInput
+from cerberank_models.transformer import OpaqueTransformer, PairTemplate
+
 GRAPH = """<ir_version: 8, opset_import: ["" : 17]>
-shipped ({inputs}) => (float[n, {labels}] {output}) {{
-  words = Gather(table, input_ids)
-  kinds = {kinds}
+summed (int64[n, s] token_ids, int64[n, s] type_ids, bool[n, s] mask) => (float[n, 1] logits) {{
+  words = Gather(table, token_ids)
+  kinds = Gather(types, type_ids)
   both = Add(words, kinds)
   inner = MatMul(both, weight)
   bent = Tanh(inner)
-  counted = Cast<to = 1>(attention_mask)
+  counted = Cast<to = 1>(mask)
   column = Unsqueeze(counted, last)
   kept = {kept}
   total = ReduceSum<keepdims = 0>(kept, middle)
-  {output} = Gemm(total, classifier)
+  logits = Gemm(total, classifier)
 }}"""
 SHAPES = {"table": (300, 8), "types": (2, 8), "weight": (8, 16)}
 
 
-def graph_weights(labels: int, seed: int) -> dict[str, NDArray[np.float32]]:
-    """The weights of `shipped_graph`."""
-    generator = np.random.default_rng(seed)
+def graph_weights() -> dict[str, NDArray[np.float32]]:
+    """The weights of `own_graph`."""
+    generator = np.random.default_rng(0)
     weights = {name: generator.normal(0, 0.5, shape).astype(np.float32) for name, shape in SHAPES.items()}
-    return weights | {"classifier": generator.normal(0, 0.03, (16, labels)).astype(np.float32)}
+    return weights | {"classifier": generator.normal(0, 0.03, (16, 1)).astype(np.float32)}
 
 
-def shipped_graph(
-    path: Path,
-    *,
-    labels: int = 1,
-    seed: int = 0,
-    integers: str = "int64",
-    types: bool = True,
-    padding_counts: bool = False,
-    extra: str = "",
-    output: str = "logits",
-) -> None:
-    """Write a sum over tokens as an ONNX graph with transformers' inputs; with `padding_counts` over padding too."""
-    names = ["input_ids", "attention_mask", *["token_type_ids"] * types, *[extra] * bool(extra)]
-    model = onnx.parser.parse_model(
-        GRAPH.format(
-            inputs=", ".join(f"{integers}[n, s] {name}" for name in names),
-            labels=labels,
-            kinds="Gather(types, token_type_ids)" if types else "Identity(words)",
-            kept="Identity(bent)" if padding_counts else "Mul(bent, column)",
-            output=output,
-        )
-    )
-    constants = dict(graph_weights(labels, seed)) | {"last": np.asarray([-1]), "middle": np.asarray([1])}
+def own_graph(path: Path, *, padding_counts: bool = False) -> None:
+    """Write a sum over tokens as a graph with the inputs of stage 0; with `padding_counts` over padding too."""
+    kept = "Identity(bent)" if padding_counts else "Mul(bent, column)"
+    model = onnx.parser.parse_model(GRAPH.format(kept=kept))
+    constants = dict(graph_weights()) | {"last": np.asarray([-1]), "middle": np.asarray([1])}
     model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in constants.items())
     path.parent.mkdir(parents=True, exist_ok=True)
-    onnx.save(model, path)
+    graphs.save_graph(model, path)
 
 
-def graph_logits(ids: list[int], types: list[int], *, labels: int = 1, seed: int = 0) -> NDArray[np.float64]:
-    """The logits of `shipped_graph` for one pair, in float64."""
-    weights = {name: value.astype(np.float64) for name, value in graph_weights(labels, seed).items()}
+def graph_logit(ids: NDArray[np.int64], types: NDArray[np.int64]) -> float:
+    """The logit of `own_graph` for one pair, in float64."""
+    weights = {name: value.astype(np.float64) for name, value in graph_weights().items()}
     both = weights["table"][ids] + weights["types"][types]
-    return np.tanh(both @ weights["weight"]).sum(axis=0) @ weights["classifier"]
+    return float((np.tanh(both @ weights["weight"]).sum(axis=0) @ weights["classifier"])[0])
 
 
-def save_shipped(folder: Path, *, labels: int = 1, seed: int = 0, padding_counts: bool = False) -> Path:
-    """A repository of an ELECTRA with a graph in place of weights; the graph is not an ELECTRA."""
-    hugging_face_config("electra", num_labels=labels).save_pretrained(folder)
-    save_tokenizer(bert_tokenizer(), folder, model_max_length=64)
-    shipped_graph(folder / "onnx" / "model.onnx", labels=labels, seed=seed, padding_counts=padding_counts)
-    return folder
+def opaque_config() -> RankerConfig:
+    """The configuration of `own_graph`."""
+    encoding = TeacherInput(max_length=64).encoding()
+    return RankerConfig(
+        name="opaque",
+        transformer=OpaqueTransformer(
+            family="opaque", model_type="sum", vocab_size=300, max_positions=64, type_vocab_size=2
+        ),
+        architecture=ArchitectureConfig(body_layers=1, heads=0, head_layers=0),
+        exits=(ExitConfig(after=1, pooling="first"),),
+        encoding=encoding.model_copy(update={"template": PairTemplate("[CLS]", "[SEP]")}),
+    )
+
+
+def write_opaque(
+    folder: Path, precisions: Sequence[str] = ("fp32", "int8"), *, padding_counts: bool = False
+) -> Checkpoint:
+    """The checkpoint of `own_graph`, whose scores are compared with `graph_logit`."""
+    config, tokenizer = opaque_config(), bert_tokenizer()
+    texts = (*GOLDEN_TEXTS, long_texts(config.encoding.max_length))
+    expected = [
+        probability(np.asarray([graph_logit(pairs.token_ids[a:b], pairs.type_ids[a:b]) for a, b in places]))
+        for pairs in encoded(opaque_encoder(config, tokenizer), texts)
+        for places in [pairwise(pairs.offsets.tolist())]
+    ]
+    export_opaque(
+        partial(own_graph, padding_counts=padding_counts),
+        config,
+        tokenizer,
+        folder,
+        card="# x\n",
+        version="1",
+        source="tests",
+        precisions=precisions,
+        expected=expected,
+    )
+    return read_checkpoint(folder)
 
 
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "initializer_range": 0.3}

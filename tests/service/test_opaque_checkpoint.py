@@ -1,4 +1,4 @@
-"""Imported opaque networks through HTTP: their one stage is served like any other."""
+"""Opaque networks through HTTP: their one stage is served like any other."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.opaque import save_shipped
+from tests.opaque import write_opaque
 from tests.service.conftest import Serve, once_ready
 from tests.service.observe import samples
 
 from cerberank_models.backends.registry import open_backend
-from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
-from cerberank_models.commands.import_model import import_model
-from cerberank_models.commands.import_options import ImportOptions
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.ranker import Ranker
@@ -28,10 +25,7 @@ BODY: dict[str, Any] = {"question": QUESTION, "candidates": TEXTS}
 
 def test_it_is_ranked_as_offline_in_two_dialects(open_app: Serve, tmp_path: Path) -> None:
     """The same scores; a ratio that cannot act is said; metrics count its one stage."""
-    save_shipped(tmp_path / "source", seed=0)
-    options = ImportOptions(name="opaque", forms=("fp32",), opaque=True)
-    import_model(str(tmp_path / "source"), tmp_path / "out", options)
-    checkpoint = read_checkpoint(tmp_path / "out")
+    checkpoint = write_opaque(tmp_path / "out", ("fp32",))
     client = once_ready(open_app(load, checkpoint=checkpoint.path, precision="fp32", threads=1))
     answer = client.post("/v1/rank", json=BODY | {"drop_ratio": 0.5}).raise_for_status().json()
     assert "this model has no exits: drop_ratio has no effect" in answer["warnings"]
@@ -52,9 +46,7 @@ def test_it_is_ranked_as_offline_in_two_dialects(open_app: Serve, tmp_path: Path
 
 def test_the_lexical_layer_drops_before_its_one_stage(open_app: Serve, tmp_path: Path) -> None:
     """A checkpoint states the share, or a request; the engine runs what is left, other dialects give 0 for the rest."""
-    save_shipped(tmp_path / "source", seed=0)
-    import_model(str(tmp_path / "source"), tmp_path / "out", ImportOptions(name="opaque", forms=("fp32",), opaque=True))
-    imported = read_checkpoint(tmp_path / "out")
+    imported = write_opaque(tmp_path / "out", ("fp32",))
     config = imported.config.model_copy(update={"lexical_ratio": 0.5})
     checkpoint = revise_checkpoint(imported, tmp_path / "lexical", version="2", config=config)
     client = once_ready(open_app(load, checkpoint=checkpoint.path, precision="fp32", threads=1))

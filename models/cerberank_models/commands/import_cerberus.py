@@ -37,8 +37,8 @@ def import_cerberus(model: Import) -> None:
     scores that are not those of transformers' layers with the same weights.
     """
     options = model.options
-    if options.opaque or options.graph or options.context or options.prompt:
-        raise ValueError(f"{model.place} is a CERBERUS: --opaque, --graph, --context and --prompt are for other models")
+    if options.opaque or options.context or options.prompt:
+        raise ValueError(f"{model.place} is a CERBERUS: --opaque, --context and --prompt are for other models")
     weights = read_cerberus(model.source)
     configuration = weights.configuration
     tokens = _tokenizer_source(model)

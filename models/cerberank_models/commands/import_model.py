@@ -50,9 +50,9 @@ def import_model(source: str, out: Path, options: ImportOptions = USUAL, *, cali
     """Import the model `source` as the checkpoint `out`, after checking that all weights and pairs are read correctly.
 
     The authors' CERBERUS becomes a ranker with all of its heads. A ColBERT becomes a first stage without stages of
-    pairs. A model of an unknown family becomes one opaque stage (`import_opaque`), as does any model with `opaque`, or
-    with `graph`, the name of one of its files. A folder of `train teach` states the input of the teacher and its
-    training data, and the checkpoint gets the same. The ranges of the int8 form are measured on `calibration`.
+    pairs. A model of an unknown family becomes one opaque stage (`import_opaque`), as does any model with `opaque`. A
+    folder of `train teach` states the input of the teacher and its training data, and the checkpoint gets the same. The
+    ranges of the int8 form are measured on `calibration`.
 
     Raises UnsupportedModelError for models that do not rank in one of these ways, SourceError if there is no model, and
     StoreError for a `name` that no model can have.
@@ -74,7 +74,7 @@ def import_model(source: str, out: Path, options: ImportOptions = USUAL, *, cali
         import_cerberus(model)
     elif opened.decodes:
         import_decoder(model)
-    elif is_late_interaction(opened) and not (options.opaque or options.graph):
+    elif is_late_interaction(opened) and not options.opaque:
         _import_late_interaction(model)
     else:
         _import_cross_encoder(model)
@@ -92,8 +92,7 @@ def _import_cross_encoder(model: Import) -> None:
         )
     check_prompt(model.source)
     tokenizer = read_tokenizer(model.source, model.vocabulary, configuration)
-    by_option = model.options.opaque or model.options.graph
-    if reason := "as asked for" if by_option else why_opaque(configuration):
+    if reason := "as asked for" if model.options.opaque else why_opaque(configuration):
         if model.calibration:
             raise ValueError("--int8-texts has no meaning for an opaque network: its int8 measures no ranges")
         logger.warning("%s becomes one opaque stage without exits and heads: %s", model.place, reason)

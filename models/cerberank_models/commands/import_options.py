@@ -45,8 +45,6 @@ class ImportOptions:
     """ONNX forms to write beside the weights, separated by commas; none for weights alone."""
     opaque: bool = False
     """Import as one graph without exits and heads, as for families whose layers are not supported."""
-    graph: str | None = None
-    """ONNX file of the source to use as the opaque graph, such as onnx/model.onnx."""
     tokenizer: str | None = None
     """Folder or hub id of a model with the tokenizer of a CERBERUS (default: in its folder, else
     google/electra-base-discriminator)."""

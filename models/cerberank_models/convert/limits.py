@@ -5,7 +5,6 @@ The checks take less than a second and a fixed amount of memory, because only th
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -13,9 +12,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from cerberank_models.checkpoint.external_data import GraphError, external_files
-from cerberank_models.checkpoint.manifest import is_path_within
-from cerberank_models.checkpoint.regular import SMALL, open_regular
+from cerberank_models.checkpoint.regular import SMALL
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.source import CARD, CONFIG, VOCABULARIES, Source
 
@@ -107,7 +104,7 @@ def _check_shape(source: Source, configuration: Any) -> None:
         if value is not None and not (isinstance(value, int) and 0 <= value <= most):
             raise UnsupportedModelError(f"{source.place}: {CONFIG} says {name} = {value!r:.50}, at most {most} is read")
     stored = sum(file.stat().st_size for kind in WEIGHTS for file in source.folder.glob(kind))
-    if not stored or source.commit is not None:  # only a graph, or weights not loaded from the hub yet
+    if not stored or source.commit is not None:  # no weights, or those that are not loaded from the hub yet
         return
     least = _least_weights(configuration)
     if least > stored:
@@ -129,18 +126,3 @@ def _least_weights(configuration: Mapping[str, Any]) -> int:
     if configuration.get("model_type") in TABLES:
         rows += size("max_position_embeddings")
     return rows * table + layers * width * (width + inner)
-
-
-def check_external_data(graph: Path) -> None:
-    """Raise UnsupportedModelError if a tensor of an ONNX graph is outside of its folder, or in a missing file."""
-    try:
-        with open_regular(graph) as file:
-            named = external_files(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except (GraphError, OSError, ValueError) as error:
-        raise UnsupportedModelError(f"{graph} is not an ONNX graph: {error}") from error
-    for name in named:
-        place = graph.parent / name
-        if not is_path_within(name) or not place.resolve().is_relative_to(graph.parent.resolve()):
-            raise UnsupportedModelError(f"{graph} has tensors in {name!r}, outside of its folder")
-        if not place.is_file():
-            raise UnsupportedModelError(f"{graph} has tensors in {name}, which is not there")

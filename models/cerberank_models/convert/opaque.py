@@ -97,8 +97,6 @@ logger = logging.getLogger(__name__)
 PRECISIONS = ("fp32", "int8")
 ONE_BATCH = BucketRule(overhead=1 << 20)
 """A rule that pads pairs of mixed lengths into one batch, up to the limit of tokens."""
-ALONE = BucketRule(tokens=1)
-"""A rule that gives every pair a batch of its own."""
 GRAPH = "stage-0.onnx"
 
 
@@ -118,14 +116,13 @@ def export_opaque(
     version: str,
     source: str,
     precisions: Sequence[str] = PRECISIONS,
-    expected: Sequence[Scores] | None = None,
+    expected: Sequence[Scores],
     files: Mapping[str, Path] = MappingProxyType({}),
 ) -> None:
     """Write the checkpoint folder `path` atomically. `graph` writes the fp32 graph to the path that it is called with.
 
     The graph must reproduce `expected`, the model's own scores of the golden texts and of `long_texts`, in padded
-    batches. Without `expected`, it must reproduce its own scores of each pair alone. `files` are other files to
-    include, by their names in the folder.
+    batches. `files` are other files to include, by their names in the folder.
 
     Raises ParityError if fp32 differs, or if int8 differs and fp32 was not requested; UnsupportedModelError for a model
     that gives all pairs the same score; ValueError for a precision that opaque networks do not support.
@@ -141,8 +138,6 @@ def export_opaque(
         fp32.parent.mkdir()
         graph(fp32)
         scores = _scores(fp32, config, tokenizer)
-        if expected is None:
-            expected = _scores(fp32, config, tokenizer, ALONE)
         check_parity("fp32", expected, scores, PARITY["fp32"])
         check_differing(source, scores)
         recorded, graphs = {"fp32": scores}, {"fp32": fp32}
@@ -181,9 +176,9 @@ def _forms(precisions: Sequence[str]) -> str:
     return f"\nPrecisions: {', '.join(precisions)}; there is no int8 form.\n"
 
 
-def _scores(graph: Path, config: RankerConfig, tokenizer: Tokenizer, batching: BucketRule = ONE_BATCH) -> list[Scores]:
+def _scores(graph: Path, config: RankerConfig, tokenizer: Tokenizer) -> list[Scores]:
     """The scores of every question's texts."""
-    backend = OnnxBackend([graph], config, threads=1, buckets=batching)
+    backend = OnnxBackend([graph], config, threads=1, buckets=ONE_BATCH)
     texts = (*GOLDEN_TEXTS, long_texts(config.encoding.max_length))
     return [rank_pairs(backend, pairs).scores for pairs in encoded(opaque_encoder(config, tokenizer), texts)]
 

@@ -1,7 +1,7 @@
 """Writes the one graph of an opaque network: log-odds `[N, 1]` from token ids, type ids and mask, `[N, S]`.
 
-The graph is made from a sequence classifier of transformers, or from an ONNX graph of one. It has the same inputs as
-stage 0 of any ranker, so that the backends can run it. Ids of padding are replaced by the model's own padding token.
+The graph is made from a sequence classifier of transformers. It has the same inputs as stage 0 of any ranker, so that
+the backends can run it. Ids of padding are replaced by the model's own padding token.
 """
 
 from __future__ import annotations
@@ -12,19 +12,12 @@ from typing import Any
 
 import onnx
 import torch
-from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import Tensor, nn
 
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.graphs import export_module, is_large, save_graph, token_inputs
-from cerberank_models.convert.limits import check_external_data
-
-PREFIX = "network/"
-"""The prefix that is added to names within a shipped graph, so that they differ from those of the nodes around it."""
-IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
-"""The names of the inputs in graphs that transformers' exporters write."""
 
 
 class OpaqueNetwork(nn.Module):
@@ -38,9 +31,9 @@ class OpaqueNetwork(nn.Module):
 
     def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> Tensor:
         """The logit of the only label, or the second label's logit minus the first's."""
-        types = {TYPES: type_ids} if self.reads_types else {}
+        types = {"token_type_ids": type_ids} if self.reads_types else {}
         ids = torch.where(mask, token_ids, self.pad)
-        logits: Tensor = self.network(**{IDS: ids, MASK: mask.to(torch.int64)}, **types).logits
+        logits: Tensor = self.network(input_ids=ids, attention_mask=mask.to(torch.int64), **types).logits
         return logits if logits.shape[1] == 1 else logits[:, 1:] - logits[:, :1]
 
 
@@ -54,69 +47,6 @@ def export_network(network: OpaqueNetwork, path: Path, *, longest: int) -> None:
         export_module(network, path, inputs=inputs, shapes=shapes, outputs=["logits"])
     except torch.onnx.OnnxExporterError as error:
         raise UnsupportedModelError(f"PyTorch cannot export this network to ONNX: {str(error).strip()}") from error
-
-
-def adopt_graph(shipped: Path, path: Path, *, labels: int, pad: int) -> None:
-    """Write the graph `shipped`, which computes `labels` logits from transformers' inputs, with this package's inputs.
-
-    Raises UnsupportedModelError for other inputs or outputs, for tensors outside of the graph's folder, and for a file
-    that is not a graph.
-    """
-    check_external_data(shipped)
-    try:
-        model = onnx.compose.add_prefix(onnx.load(shipped), PREFIX)
-    except Exception as error:  # errors of protobuf and onnx have no common base class
-        raise UnsupportedModelError(f"{shipped} is not an ONNX graph: {error}") from error
-    graph = model.graph
-    constants = {each.name for each in graph.initializer}
-    inputs = {each.name.removeprefix(PREFIX): each for each in graph.input if each.name not in constants}
-    if not {IDS, MASK} <= set(inputs) <= {IDS, MASK, TYPES}:
-        raise UnsupportedModelError(
-            f"{shipped} reads {', '.join(inputs)}: a graph that can be served reads {IDS} and {MASK}, "
-            f"and may read {TYPES}"
-        )
-    logits = next((each for each in graph.output if each.name == PREFIX + "logits"), graph.output[0])
-    _check_logits(shipped, logits, labels)
-    before = [helper.make_node("Where", ["mask", "token_ids", "pad"], ["padded_ids"])]
-    for name, value in ((IDS, "padded_ids"), (MASK, "mask"), (TYPES, "type_ids")):
-        if name in inputs:
-            kind = inputs[name].type.tensor_type.elem_type
-            before.append(helper.make_node("Cast", [value], [inputs[name].name], to=kind))
-    after = [
-        helper.make_node("Cast", [logits.name], ["any_logits"], to=TensorProto.FLOAT),
-        helper.make_node("Reshape", ["any_logits", "shape"], ["by_label"]),
-        helper.make_node("Gather", ["by_label", "last"], ["second" if labels == 2 else "logits"], axis=1),
-    ]
-    if labels == 2:
-        after.append(helper.make_node("Gather", ["by_label", "first"], ["first_logit"], axis=1))
-        after.append(helper.make_node("Sub", ["second", "first_logit"], ["logits"]))
-    nodes = [*before, *graph.node, *after]
-    del graph.node[:], graph.input[:], graph.output[:]
-    graph.node.extend(nodes)
-    for name, kind in (("token_ids", TensorProto.INT64), ("type_ids", TensorProto.INT64), ("mask", TensorProto.BOOL)):
-        graph.input.append(helper.make_tensor_value_info(name, kind, ["pairs", "tokens"]))
-    graph.output.append(helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["pairs", 1]))
-    for name, values in (("pad", pad), ("shape", [-1, labels]), ("first", [0]), ("last", [labels - 1])):
-        size = [len(values)] if isinstance(values, list) else []
-        numbers = values if isinstance(values, list) else [values]
-        graph.initializer.append(helper.make_tensor(name, TensorProto.INT64, size, numbers))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_graph(model, path)
-
-
-def _check_logits(shipped: Path, output: onnx.ValueInfoProto, labels: int) -> None:
-    """Raise UnsupportedModelError unless the graph states that its output has `labels` logits per pair.
-
-    The output of a graph that is only an encoder is vectors, often without a stated width.
-    """
-    shape = output.type.tensor_type.shape.dim
-    sizes = [each.dim_value if each.HasField("dim_value") else each.dim_param or "?" for each in shape]
-    if not (len(sizes) == 2 and sizes[1] == labels) and not (len(sizes) == labels == 1):
-        name = output.name.removeprefix(PREFIX)
-        raise UnsupportedModelError(
-            f"{shipped} gives {name}[{', '.join(map(str, sizes))}], not one row of {labels} logits a pair as its "
-            "configuration says: it is an encoder without its head, or its output's shape is not stated"
-        )
 
 
 def quantise_graph(fp32: Path, path: Path) -> None:

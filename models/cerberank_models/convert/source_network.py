@@ -28,7 +28,7 @@ from cerberank_models.convert.source import CONFIG, Source
 from cerberank_models.convert.weight_names import complete, family_of, foreign_weights, listed
 
 READS_ALONE = (
-    "a multi-vector encoder, which reads texts one by one: `import` without --opaque and --graph makes a ranker of it, "
+    "a multi-vector encoder, which reads texts one by one: `import` without --opaque makes a ranker of it, "
     "`checkpoint first-stage` the first stage of one"
 )
 KINDS = {

@@ -1,21 +1,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 import torch
 import transformers
-from tests.opaque import graph_logits, save_deberta, save_mpnet, save_shipped, shipped_graph
+from tests.opaque import save_deberta, save_mpnet
 from tests.program import program
 
 from cerberank_models.backends.batching import BucketRule
 from cerberank_models.backends.onnx_backend import OnnxBackend
 from cerberank_models.backends.registry import open_backend
-from cerberank_models.backends.stage_contract import Scores, probability
+from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.commands.import_options import ImportOptions
@@ -93,34 +91,12 @@ def test_an_opaque_deberta_gives_its_own_scores(deberta: Path) -> None:
     assert "its own forward" in card
 
 
-@pytest.mark.parametrize("labels", [1, 2])
-def test_a_repository_without_weights_has_its_graph_taken(labels: int, tmp_path: Path) -> None:
-    """The golden scores are the graph's own, and the card says so; the family does not matter."""
-    source = save_shipped(tmp_path / "source", labels=labels)
-    import_model(str(source), tmp_path / "out", ImportOptions(forms=("fp32",), opaque=True))
-    checkpoint = read_checkpoint(tmp_path / "out")
-    assert "golden scores are the graph's own" in " ".join((checkpoint.path / "README.md").read_text().split())
-    pairs = checkpoint.encoder().encode(QUESTION, [Candidate(text=TEXTS[0])])
-    logits = graph_logits(pairs.token_ids.tolist(), pairs.type_ids.tolist(), labels=labels)
-    expected = probability(logits[-1:] - (logits[0] if labels == 2 else 0))
-    assert abs(scores_of(checkpoint, TEXTS)[0] - expected[0]) <= PARITY_BOUND
-
-
-def test_a_graph_beside_weights_must_compute_the_same(deberta: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--graph` of another network is refused by the model's own scores."""
-    save_shipped(deberta / "other")
-    (deberta / "other" / "onnx" / "model.onnx").rename(deberta / "source" / "other.onnx")
-    assert main([str(deberta / "source"), str(deberta / "x"), "--graph", "other.onnx"]) == 1
-    assert "fp32 scores differ" in capsys.readouterr().err
-    assert not (deberta / "x").exists()
-
-
 def test_int8_beyond_its_gate_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """fp32 alone, and a line says it; int8 alone is an error. The service's default, int8, names what there is."""
     monkeypatch.setattr(opaque, "PARITY", {**PARITY, "int8": 1e-7})
-    source = save_shipped(tmp_path / "source")
+    source = save_mpnet(tmp_path / "source")
     with pytest.raises(ParityError, match="import it in fp32"):
         import_model(str(source), tmp_path / "none", ImportOptions(forms=("int8",), opaque=True))
     assert not (tmp_path / "none").exists()
@@ -140,7 +116,6 @@ def test_int8_beyond_its_gate_is_not_written(
         (["--forms", "none"], "not none"),
         (["--int8-texts", "questions"], "--int8-texts has no meaning"),
         (["--context"], "pairs of two segments"),
-        (["--graph", "onnx/other.onnx"], "has no onnx/other.onnx"),
         (["--max-length", "65"], "more than the 64 tokens"),
     ],
 )
@@ -154,43 +129,18 @@ def test_what_an_opaque_network_cannot_do_is_refused(
     """Exit code 1, the reason on standard error, no folder."""
     monkeypatch.chdir(tmp_path)
     Path("questions").write_text(json.dumps({"question": "a", "candidates": ["b"]}) + "\n")
-    source = save_shipped(tmp_path / "source")
+    source = save_mpnet(tmp_path / "source")
     assert main([str(source), str(tmp_path / "out"), "--opaque", *options]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def without_graph(source: Path) -> None:
-    (source / "onnx" / "model.onnx").unlink()
-
-
-def untrained(source: Path) -> None:
-    graph = onnx.load(source / "onnx" / "model.onnx")
-    classifier = next(each for each in graph.graph.initializer if each.name == "classifier")
-    classifier.CopyFrom(onnx.numpy_helper.from_array(np.zeros((16, 1), dtype=np.float32), "classifier"))
-    onnx.save(graph, source / "onnx" / "model.onnx")
-
-
-def without_weights_of_the_index(source: Path) -> None:
-    (source / "model.safetensors.index.json").write_text('{"weight_map": {"x": "gone.safetensors"}, "metadata": {}}')
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        # Without weights to compare with, padded batches are compared with pairs alone.
-        (lambda source: shipped_graph(source / "onnx" / "model.onnx", padding_counts=True), "fp32 scores differ"),
-        (without_graph, "neither weights nor onnx/model"),
-        (untrained, "gives every pair the same score"),
-        (without_weights_of_the_index, "its weights cannot be read"),  # the graph may be another model's
-    ],
-    ids=["padding", "nothing", "untrained", "broken weights"],
-)
-def test_a_repository_that_cannot_rank_is_refused(change: Callable[[Path], None], message: str, tmp_path: Path) -> None:
-    """With the reason."""
-    change(save_shipped(tmp_path / "source"))
-    with pytest.raises((ValueError, ParityError), match=message):
-        import_model(str(tmp_path / "source"), tmp_path / "out", ImportOptions(forms=("fp32",), opaque=True))
+def test_a_repository_without_weights_is_refused(tmp_path: Path) -> None:
+    """Also beside a graph, which there would be nothing to compare with."""
+    source = save_mpnet(tmp_path / "source")
+    (source / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="its weights cannot be read"):
+        import_model(str(source), tmp_path / "out")
 
 
 def test_a_pair_longer_than_the_model_reads_is_refused(tmp_path: Path) -> None:

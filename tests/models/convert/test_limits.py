@@ -10,15 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import onnx
 import pytest
-from tests.opaque import shipped_graph
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.commands.import_options import ImportOptions
 from cerberank_models.convert.limits import check_source
-from cerberank_models.convert.opaque_graph import adopt_graph
 from cerberank_models.convert.source import find_source
 
 SECONDS, MEGABYTES = 5.0, 64
@@ -95,23 +92,3 @@ def test_links_within_a_folder_and_to_the_hubs_blobs_are_read(source: Path, tmp_
     shutil.copytree(source, own)
     (own / "copy.safetensors").symlink_to("model.safetensors")
     check_source(find_source(str(own)))
-
-
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [("../secret", "outside of its folder"), ("/etc/hostname", "outside of its folder"), ("gone", "is not there")],
-)
-def test_a_graph_with_tensors_elsewhere_is_refused(place: str, message: str, tmp_path: Path) -> None:
-    """Before anything is read there."""
-    graph = tmp_path / "folder" / "model.onnx"
-    shipped_graph(graph)
-    (tmp_path / "secret").write_bytes(bytes(1 << 16))
-    model = onnx.load(graph)
-    for tensor in model.graph.initializer:
-        if tensor.name == "table":
-            onnx.external_data_helper.set_external_data(tensor, location=place)
-            tensor.ClearField("raw_data")
-            tensor.data_location = onnx.TensorProto.EXTERNAL
-    graph.write_bytes(model.SerializeToString())
-    with pytest.raises(ValueError, match=message):
-        adopt_graph(graph, tmp_path / "own.onnx", labels=1, pad=0)

@@ -1,23 +1,24 @@
 from __future__ import annotations
 
-from functools import partial
+from pathlib import Path
 
 import pytest
 import transformers
-from tests.opaque import shipped_graph
+from tests.opaque import opaque_config as own_config
+from tests.opaque import write_opaque
 from tests.tiny import bert_tokenizer, hugging_face_config, roberta_tokenizer
 from tokenizers import processors
 
 from cerberank_models.backends.registry import open_backend
-from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
-from cerberank_models.config import ArchitectureConfig, ExitConfig, OpaqueRankerError, RankerConfig
+from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
+from cerberank_models.config import OpaqueRankerError, RankerConfig
+from cerberank_models.convert.checkpoint import ParityError
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.opaque import export_opaque, opaque_config, pair_template, why_opaque
-from cerberank_models.convert.opaque_graph import adopt_graph
+from cerberank_models.convert.opaque import opaque_config, pair_template, why_opaque
 from cerberank_models.convert.read_back import read_back
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_models.transformer import PAIR_TEMPLATES, OpaqueTransformer, PairTemplate
+from cerberank_models.transformer import PAIR_TEMPLATES
 
 ENCODING = TeacherInput(max_length=48).encoding()
 
@@ -65,28 +66,16 @@ def test_only_what_has_no_layers_here_is_opaque() -> None:
     assert "'deberta-v2'" in str(why_opaque(transformers.DebertaV2Config()))
 
 
-def shipped_config() -> RankerConfig:
-    """The configuration of `shipped_graph`."""
-    encoding = TeacherInput(max_length=64).encoding()
-    return RankerConfig(
-        name="opaque",
-        transformer=OpaqueTransformer(
-            family="opaque", model_type="sum", vocab_size=300, max_positions=64, type_vocab_size=2
-        ),
-        architecture=ArchitectureConfig(body_layers=1, heads=0, head_layers=0),
-        exits=(ExitConfig(after=1, pooling="first"),),
-        encoding=encoding.model_copy(update={"template": PairTemplate("[CLS]", "[SEP]")}),
-    )
-
-
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """The checkpoint of a tiny graph, in fp32 and int8."""
-    folder = tmp_path_factory.mktemp("opaque")
-    shipped_graph(folder / "graph.onnx")
-    write = partial(adopt_graph, folder / "graph.onnx", labels=1, pad=0)
-    export_opaque(write, shipped_config(), bert_tokenizer(), folder / "out", card="# x\n", version="1", source="tests")
-    return read_checkpoint(folder / "out")
+    return write_opaque(tmp_path_factory.mktemp("opaque") / "out")
+
+
+def test_padding_must_not_count(tmp_path: Path) -> None:
+    """A padded batch must give the scores of the pairs alone."""
+    with pytest.raises(ParityError, match="fp32 scores differ"):
+        write_opaque(tmp_path / "out", padding_counts=True)
 
 
 def test_what_needs_layers_says_what_to_do(checkpoint: Checkpoint) -> None:
@@ -114,4 +103,4 @@ def test_what_needs_layers_says_what_to_do(checkpoint: Checkpoint) -> None:
 def test_a_shape_that_cannot_be_is_refused(changes: dict[str, object], message: str) -> None:
     """Like any other config.json, strictly."""
     with pytest.raises(ValueError, match=message):
-        RankerConfig.model_validate(shipped_config().model_dump() | changes)
+        RankerConfig.model_validate(own_config().model_dump() | changes)

@@ -13,7 +13,7 @@ import torch
 from tests.bounds import PROBABILITIES
 from tests.decoders import save_decoder
 from tests.first_stages import attached
-from tests.opaque import save_shipped
+from tests.opaque import write_opaque
 from tests.program import program, replaced
 from tests.training.acceleration.unlabelled import imported, write_questions
 
@@ -88,9 +88,7 @@ def test_the_figures_say_what_they_are_measured_against(made: Path) -> None:
 
 def test_an_opaque_graph_gets_the_lexical_layer_alone(tmp_path: Path) -> None:
     """Its share is chosen by its own ranking, and half of the candidates share a word with the question."""
-    import_model(
-        str(save_shipped(tmp_path / "source")), tmp_path / "opaque", ImportOptions(forms=("fp32",), opaque=True)
-    )
+    write_opaque(tmp_path / "opaque", ("fp32",))
     lines = [
         {
             "question": "river",
