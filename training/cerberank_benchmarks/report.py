@@ -27,13 +27,22 @@ class Chart:
     value_label: str
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point of `Panels` with the standard error of `y`. `label` is written beside it."""
+
+    x: float
+    y: float
+    error: float
+    label: str
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panels:
-    """Charts in a grid, whose series are points (x, y). The x axis is logarithmic, and a row has a common y axis."""
+    """Charts side by side, whose series are points, connected by a line. The x axis is logarithmic."""
 
-    panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
+    panels: Mapping[str, Mapping[str, Sequence[Point]]]
     """The series of each chart, by its title."""
-    columns: int
     place_label: str
     value_label: str
 
@@ -47,23 +56,17 @@ class Report:
     """The description of the measurement and its method, in a sentence or two."""
     rows: Sequence[Mapping[str, Value]]
     """The rows of the table, all with the same columns."""
-    chart: Chart | Mapping[str, Panels]
-    """One chart, or several by the ending of their file's name."""
+    chart: Chart | Panels
     problems: Sequence[str] = ()
     """Problems of the measurement, such as results that must be equal but differ."""
 
 
 def write_report(report: Report, folder: Path, context: Mapping[str, Any]) -> None:
-    """Write `<name>.png` (`<name>-<ending>.png` of several charts), `<name>.md` and, last, `<name>.json`.
-
-    The last two have the `context`: settings and machine.
-    """
+    """Write `<name>.png`, `<name>.md` and, last, `<name>.json`; the last two have the `context`: settings, machine."""
     folder.mkdir(parents=True, exist_ok=True)
-    if isinstance(report.chart, Chart):
-        write_bytes(folder / f"{report.name}.png", _chart(report.name, report.chart))
-    else:
-        for ending, panels in report.chart.items():
-            write_bytes(folder / f"{report.name}-{ending}.png", _panels(panels))
+    chart = report.chart
+    png = _chart(report.name, chart) if isinstance(chart, Chart) else _panels(chart)
+    write_bytes(folder / f"{report.name}.png", png)
     write_bytes(folder / f"{report.name}.md", markdown(report, context).encode())
     content = json.dumps(asdict(report) | {"context": dict(context)}, indent=1, allow_nan=False)
     write_bytes(folder / f"{report.name}.json", content.encode() + b"\n")
@@ -93,19 +96,19 @@ def _chart(title: str, chart: Chart) -> bytes:
 
 
 def _panels(chart: Panels) -> bytes:
-    rows = -(-len(chart.panels) // chart.columns)
-    figure = Figure(figsize=(4.2 * chart.columns, 3.4 * rows + 0.6), layout="constrained")
-    grid = figure.subplots(rows, chart.columns, squeeze=False, sharey="row")
+    figure = Figure(figsize=(5.0 * len(chart.panels), 4.6), layout="constrained")
+    grid = figure.subplots(1, len(chart.panels), squeeze=False)
     names = list(dict.fromkeys(name for series in chart.panels.values() for name in series))
-    for axes, (title, series) in zip(grid.flat, chart.panels.items(), strict=False):
+    for axes, (title, series) in zip(grid.flat, chart.panels.items(), strict=True):
         axes.set(title=title, xscale="log", xlabel=chart.place_label, ylabel=chart.value_label)
         axes.grid(alpha=0.3)
         for place, name in enumerate(names):
-            if name in series:
-                x, y = zip(*sorted(series[name]), strict=True)
-                axes.plot(x, y, marker="o^sDvPX*<>"[place % 10], label=name)
-    handles = {name: line for axes in grid.flat for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
+            points = sorted(series.get(name, ()), key=lambda point: point.x)
+            x, y, errors = ([getattr(point, field) for point in points] for field in ("x", "y", "error"))
+            axes.errorbar(x, y, errors, marker="o^sDvPX*<>"[place % 10], capsize=3, label=name)
+            for point in points:
+                axes.annotate(point.label, (point.x, point.y), xytext=(5, -11), textcoords="offset points", fontsize=8)
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return _png(figure)
 
 

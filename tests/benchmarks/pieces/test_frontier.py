@@ -32,17 +32,23 @@ def test_a_row_for_each_point_and_a_picture_of_panels(
     options = ["--checkpoint", str(tmp_path / "first"), "--candidates", "6", "11", "--out", str(tmp_path / "out")]
     assert main(["frontier", *data, *options]) == 0
     rows = json.loads((tmp_path / "out" / "frontier.json").read_text())["rows"]
-    peers = {"CrossEncoder"} | ({"CrossEncoder bf16"} if multiplies_bf16() else set())
     points = {(OURS, schedule) for schedule in SCHEDULES} | {(WITH_FIRST, "stored vectors"), (BM25, "")}
-    points |= {(peer, "") for peer in peers}
-    for name in ("one", "two"):
-        for count in (6, 11):
-            some = [row for row in rows if (row["set"], row["candidates"]) == (name, count)]
+    points.add(("CrossEncoder bf16" if multiplies_bf16() else "CrossEncoder", ""))
+    figures = {(row["set"], row["candidates"], row["system"], row["point"]): row for row in rows}
+    for count in (6, 11):
+        for part, questions in (("one", 3), ("two", 2), ("all", 5)):
+            some = [row for row in rows if (row["set"], row["candidates"]) == (part, count)]
             assert {(row["system"], row["point"]) for row in some} == points
-            assert {row["questions"] for row in some} == {3 if name == "one" else 2}
+            assert {row["questions"] for row in some} == {questions}
             assert all(row["p50 ms"] > 0 and 0 < row["MAP, %"] <= 100 for row in some)
-    for metric in ("map", "ndcg"):
-        assert (tmp_path / "out" / f"frontier-{metric}.png").read_bytes().startswith(b"\x89PNG")
+        for point in points:
+            # Sets count equally, and not by their questions.
+            one, two, both = (figures[part, count, *point] for part in ("one", "two", "all"))
+            assert both["MAP, %"] == pytest.approx((one["MAP, %"] + two["MAP, %"]) / 2)
+            assert both["standard error"] == pytest.approx(
+                (one["standard error"] ** 2 + two["standard error"] ** 2) ** 0.5 / 2
+            )
+    assert (tmp_path / "out" / "frontier.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_one_set_is_needed_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,13 @@
-"""Measures the trade-off between accuracy and time: MAP and nDCG@10 of several rankers by the time of a question.
+"""Measures the trade-off between accuracy and time: MAP of several rankers by the time of a question.
 
 All systems rank the same questions with the same candidates, in turn:
 
-- the service with the bundled checkpoint and several drop schedules, and with a first stage if one is given;
-- CrossEncoder and infinity-emb, with the first head of the bundled checkpoint;
+- the service with the bundled checkpoint and several drop ratios, and with a first stage if one is given;
+- CrossEncoder and infinity-emb, with the first head of the bundled checkpoint, in bf16 where the processor computes it;
 - a bi-encoder;
 - BM25 over the question's candidates.
+
+The chart has one point for each of them, over all sets.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from cerberank_benchmarks.clients.server import cerberank_server, infinity_serve
 from cerberank_benchmarks.pieces.first_stage import Joined, System, joined, stored_vectors
 from cerberank_benchmarks.pieces.offline import HALF_INFINITY, HALF_PEER, INFINITY, cross_encoders, predicted
 from cerberank_benchmarks.pieces.over_http import reranked
-from cerberank_benchmarks.report import Panels, Report, Value
+from cerberank_benchmarks.report import Panels, Point, Report, Value
 from cerberank_benchmarks.settings import BenchmarkSettings, DataNeededError
 from cerberank_benchmarks.workload import Task
 from cerberank_models.checkpoint.bundled import default_checkpoint
@@ -41,19 +43,18 @@ from cerberank_training.evaluation.question_metrics import question_metrics, ran
 OURS, WITH_FIRST = "Cerberank", "Cerberank, first stage"
 SCHEDULES: Mapping[str, dict[str, object]] = {
     "no drops": {"drop_ratio": 0},
-    "0.25, 0.45": {"drop_ratio": [0.25, 0.45]},
-    "default schedule": {},
-    "0.95, 0.95": {"drop_ratio": 0.95},
+    "default": {},
+    "0.8": {"drop_ratio": 0.8},
+    "0.95": {"drop_ratio": 0.95},
 }
 BI_ENCODER, STORED_VECTORS, BM25 = "bi-encoder", "bi-encoder, stored vectors", "BM25"
-PAIRS = 10_000
-"""Limit of the pairs of a set for each number of candidates; CrossEncoder in fp32 takes two minutes for them on two
+PAIRS = 20_000
+"""Limit of the pairs of a set for each number of candidates; CrossEncoder in bf16 takes a minute or two for them on two
 cores."""
 WARM_UP = 20
 """Number of candidates of the question with which each system warms up."""
-METRICS = ("map", "ndcg@10")
-
-Metrics = Mapping[str, float]
+MAP, ERROR, TIME = "MAP, %", "standard error", "p50 ms"
+ALL_SETS = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,34 +63,66 @@ class Ranker:
 
     system: str
     point: str
-    rank: Callable[[Joined], tuple[float, Metrics]]
-    """Ranks a question; returns the seconds and the metrics."""
+    rank: Callable[[Joined], tuple[float, float]]
+    """Ranks a question; returns the seconds and the average precision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The results of one point for the questions of a set."""
+
+    seconds: Sequence[float]
+    precisions: Sequence[float]
+    """Average precisions, 0 to 1."""
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
-    """A row per set, number of candidates and point. Raises DataNeededError without data, CheckpointError."""
+    """A row per set, number of candidates and point, and a row of all sets. Raises DataNeededError, CheckpointError."""
     if not settings.data:
         raise DataNeededError("frontier needs questions with labels: --data FORMAT:PATH ...")
-    rows: list[dict[str, Value]] = []
     sets = _tasks(settings)
     head = _one_head(scratch)
+    results: dict[tuple[int, str, str], dict[str, Measured]] = {}
     for place, (name, tasks) in enumerate(sets):
         folder = scratch / f"set-{place}"
         folder.mkdir()
         with ExitStack() as servers:
             rankers = list(_rankers(settings, tasks, head, folder, servers))
             for count, questions in tasks.items():
-                rows += _measured(rankers, questions, set_name=name, count=count)
+                description = f"{name}, {count} candidates"
+                for ranker, measured in zip(rankers, _measured(rankers, questions, description), strict=True):
+                    results.setdefault((count, ranker.system, ranker.point), {})[name] = measured
+    rows: list[dict[str, Value]] = []
+    for (count, system, point), by_set in results.items():
+        parts = {ALL_SETS: list(by_set.values())} | {name: [measured] for name, measured in by_set.items()}
+        rows += [
+            {"candidates": count, "system": system, "point": point, "set": name, **_figures(part)}
+            for name, part in parts.items()
+        ]
     return Report(
         name="frontier",
         text=f"One question at a time, the token cache off. At most {settings.questions} questions of a set, fewer "
         f"among many candidates ({PAIRS:,} pairs); each has candidates of other documents up to the number, also "
-        "of the other sets if its own has too few. Medians of a question's time; CrossEncoder and the bi-encoder run "
-        "in this process, the others over HTTP. CrossEncoder and infinity run the first head of the bundled "
-        "checkpoint's weights. BM25 indexes the question's candidates.",
+        "of the other sets if its own has too few. CrossEncoder and bi-encoder run in this process, the others over "
+        "HTTP. CrossEncoder and infinity run the first head of the bundled checkpoint's weights. BM25 indexes the "
+        f"question's candidates. The rows of {ALL_SETS} have the mean MAP of the sets, and the median time of all "
+        "questions.",
         rows=rows,
-        chart={"map": _panels(rows, "MAP, %"), "ndcg": _panels(rows, "nDCG@10, %")},
+        chart=_panels([row for row in rows if row["set"] == ALL_SETS], len(sets)),
     )
+
+
+def _figures(sets: Sequence[Measured]) -> dict[str, Value]:
+    """The mean over the sets of their MAP, with its standard error by questions, and the median time."""
+    means = [np.mean(measured.precisions) for measured in sets]
+    # The variance of the mean of independent means; of a single question it is unknown, and counts as 0.
+    squares = [np.var(each.precisions, ddof=1) / len(each.precisions) for each in sets if len(each.precisions) > 1]
+    return {
+        TIME: 1000 * statistics.median(second for measured in sets for second in measured.seconds),
+        MAP: 100 * float(np.mean(means)),
+        ERROR: 100 * float(np.sqrt(np.sum(squares))) / len(sets),
+        "questions": sum(len(measured.seconds) for measured in sets),
+    }
 
 
 def _tasks(settings: BenchmarkSettings) -> list[tuple[str, dict[int, list[Joined]]]]:
@@ -131,15 +164,14 @@ def _rankers(
         stored = stored_vectors(settings, texts, scratch)
         client = serve(settings.checkpoint, "first", vectors=str(stored), vector_cache_bytes=0)
         yield Ranker(WITH_FIRST, "stored vectors", _served(System(client, {})))
-    # Peers with the same weights, then those with others or none.
-    for name, peer in cross_encoders(head).items():
-        yield Ranker(name, "", _scored(lambda task, peer=peer: predicted(peer, task)))  # type: ignore[misc]
+    # Peers with the same weights in their fastest precision, then those with others or none.
+    name, peer = list(cross_encoders(head).items())[-1]
+    yield Ranker(name, "", _scored(lambda task: predicted(peer, task)))
     if settings.infinity is not None:
-        kinds = {INFINITY: "float32", HALF_INFINITY: "bfloat16"}
-        for name, dtype in kinds.items() if HALF_PEER in cross_encoders(head) else [(INFINITY, "float32")]:
-            server = infinity_server(settings.infinity, head, scratch / dtype, dtype=dtype)
-            client = servers.enter_context(server).client
-            yield Ranker(name, "", _scored(lambda task, client=client: reranked(client, task)))  # type: ignore[misc]
+        half = name == HALF_PEER
+        server = infinity_server(settings.infinity, head, scratch / "peer", dtype="bfloat16" if half else "float32")
+        client = servers.enter_context(server).client
+        yield Ranker(HALF_INFINITY if half else INFINITY, "", _scored(lambda task: reranked(client, task)))
     if settings.bi_encoder is not None:
         model = SentenceTransformer(str(settings.bi_encoder), device="cpu")
         yield Ranker(BI_ENCODER, "", _scored(lambda task: _cosines(model, task)))
@@ -148,29 +180,29 @@ def _rankers(
     yield Ranker(BM25, "", _scored(lambda task: Bm25Index(task.texts).scores(task.question)))
 
 
-def _served(system: System) -> Callable[[Joined], tuple[float, Metrics]]:
-    def rank(question: Joined) -> tuple[float, Metrics]:
+def _served(system: System) -> Callable[[Joined], tuple[float, float]]:
+    def rank(question: Joined) -> tuple[float, float]:
         seconds, answer = system.ask(question)
-        return seconds, metrics_of(answer, question.labels)
+        return seconds, metrics_of(answer, question.labels)["map"]
 
     return rank
 
 
-def _scored(score: Callable[[Task], NDArray[np.floating]]) -> Callable[[Joined], tuple[float, Metrics]]:
-    def rank(question: Joined) -> tuple[float, Metrics]:
+def _scored(score: Callable[[Task], NDArray[np.floating]]) -> Callable[[Joined], tuple[float, float]]:
+    def rank(question: Joined) -> tuple[float, float]:
         started = time.perf_counter()
         scores = score(Task(question.text, question.candidates))
-        return time.perf_counter() - started, _metrics(scores, question.labels)
+        return time.perf_counter() - started, _precision(scores, question.labels)
 
     return rank
 
 
 def _stored(
     model: SentenceTransformer, vectors: dict[str, NDArray[np.float32]]
-) -> Callable[[Joined], tuple[float, Metrics]]:
+) -> Callable[[Joined], tuple[float, float]]:
     """A function that ranks with vectors of candidates computed before; only the question's encoding is timed."""
 
-    def rank(question: Joined) -> tuple[float, Metrics]:
+    def rank(question: Joined) -> tuple[float, float]:
         missing = [text for text in question.candidates if text not in vectors]
         if missing:
             made = model.encode(missing, normalize_embeddings=True, show_progress_bar=False)
@@ -178,7 +210,7 @@ def _stored(
         matrix = np.stack([vectors[text] for text in question.candidates])
         started = time.perf_counter()
         scores = matrix @ model.encode([question.text], normalize_embeddings=True, show_progress_bar=False)[0]
-        return time.perf_counter() - started, _metrics(scores, question.labels)
+        return time.perf_counter() - started, _precision(scores, question.labels)
 
     return rank
 
@@ -188,55 +220,31 @@ def _cosines(model: SentenceTransformer, task: Task) -> NDArray[np.float32]:
     return np.asarray(vectors[1:] @ vectors[0], dtype=np.float32)
 
 
-def _metrics(scores: NDArray[np.floating], labels: Sequence[int]) -> Metrics:
+def _precision(scores: NDArray[np.floating], labels: Sequence[int]) -> float:
+    """The average precision; ties count by their expected order."""
     ranks = ranks_of(np.asarray(scores, dtype=np.float64))
-    return question_metrics(np.asarray(labels), ranks).expected
+    return question_metrics(np.asarray(labels), ranks).expected["map"]
 
 
-def _measured(
-    rankers: Sequence[Ranker], tasks: Sequence[Joined], *, set_name: str, count: int
-) -> list[dict[str, Value]]:
-    seconds: list[list[float]] = [[] for _ in rankers]
-    metrics: list[list[Metrics]] = [[] for _ in rankers]
+def _measured(rankers: Sequence[Ranker], tasks: Sequence[Joined], description: str) -> list[Measured]:
+    """The results of each ranker for the tasks; all rank a task before the next one begins."""
     few = tasks[0].candidates[:WARM_UP]
     for ranker in rankers:
         # Figures of the warm-up are discarded. One label is 1, because metrics need a positive.
         ranker.rank(replace(tasks[0], candidates=few, labels=(1, *(0 for _ in few[1:]))))
-    for task in progress(tasks, desc=f"{set_name}, {count} candidates"):
-        for place, ranker in enumerate(rankers):
-            took, figures = ranker.rank(task)
-            seconds[place].append(took)
-            metrics[place].append(figures)
-    return [
-        {
-            "set": set_name,
-            "candidates": count,
-            "system": ranker.system,
-            "point": ranker.point,
-            "p50 ms": 1000 * statistics.median(seconds[place]),
-            **{
-                {"map": "MAP, %", "ndcg@10": "nDCG@10, %"}[name]: 100
-                * float(np.mean([each[name] for each in metrics[place]]))
-                for name in METRICS
-            },
-            "questions": len(tasks),
-        }
-        for place, ranker in enumerate(rankers)
-    ]
+    answers = [[ranker.rank(task) for ranker in rankers] for task in progress(tasks, desc=description)]
+    return [Measured(*zip(*column, strict=True)) for column in zip(*answers, strict=True)]
 
 
-def _panels(rows: Sequence[Mapping[str, Value]], metric: str) -> Panels:
-    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+def _panels(rows: Sequence[Mapping[str, Value]], sets: int) -> Panels:
+    """A chart for each number of candidates."""
+    panels: dict[str, dict[str, list[Point]]] = {}
     for row in rows:
-        title = f"{row['set']}, {row['candidates']} candidates\n{row['questions']} questions"
+        title = f"{row['candidates']} candidates, {row['questions']} questions of {sets} sets"
         panel = panels.setdefault(title, {})
-        panel.setdefault(str(row["system"]), []).append((float(row["p50 ms"]), float(row[metric])))
-    return Panels(
-        panels=panels,
-        columns=len({row["candidates"] for row in rows}),
-        place_label="ms a question",
-        value_label=metric,
-    )
+        place = Point(float(row[TIME]), float(row[MAP]), float(row[ERROR]), str(row["point"]))
+        panel.setdefault(str(row["system"]), []).append(place)
+    return Panels(panels=panels, place_label="ms a question (median)", value_label="MAP, % (mean of the sets)")
 
 
 def _set_name(path: str) -> str:
