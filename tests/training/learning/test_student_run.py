@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +28,7 @@ from cerberank_training.learning.student_job import TokenSteps, first_pairs_cut,
 from cerberank_training.learning.student_settings import ExampleOptions, StudentConfig
 from cerberank_training.runs import loop
 from cerberank_training.runs.computing import tensor_cores
-from cerberank_training.runs.loop import BatchLoss, DivergenceError, Learner, Loop
-from cerberank_training.runs.steps_ahead import Source
+from cerberank_training.runs.loop import BatchLoss, DivergenceError, Learner, Loop, Source
 from cerberank_training.runs.tracking.log_file import results_of_log
 
 CONFIG = StudentConfig(
@@ -92,67 +90,41 @@ def test_gradient_checkpointing_gives_the_same_weights_with_less_memory(family: 
     assert kept["lean"] < kept["plain"] / 2
 
 
-class Noted:
-    """Groups that note which steps were asked for; that of a step in `breaks` cannot be read."""
-
-    def __init__(self, breaks: int | None = None) -> None:
-        self.steps: list[int] = []
-        self.fourth = threading.Event()
-        self._breaks = breaks
+class Broken:
+    """Groups of which those of step 4 cannot be read."""
 
     def step(self, step: int, size: int) -> list[Group]:
-        self.steps.append(step)
-        if step == self._breaks:
+        if step == 4:
             raise OSError("the groups cannot be read")
-        if step == 3:
-            self.fourth.set()
         return GROUPS.step(step, size)
-
-
-def batch_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("batches")]
-
-
-def test_the_next_batch_is_prepared_while_a_step_computes(tmp_path: Path) -> None:
-    """The fourth is prepared before the third step's evaluation ends; each once, in order, none after the last."""
-    groups = Noted()
-
-    def dev(ranker: RankingNetwork) -> float:
-        assert not groups.steps or groups.fourth.wait(timeout=60)
-        return 1.0
-
-    run(tmp_path, groups=groups).train(dev)
-    assert groups.steps == list(range(CONFIG.steps))
-    assert batch_threads() == []
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than a machine has processors
 def test_batches_of_other_processes_are_the_same(tmp_path: Path) -> None:
-    """Two of them make four steps, and one the rest from the state: the weights of a thread's, with dropout too."""
+    """Two of them make four steps, and one the rest from the state: the weights of this process's, with dropout too."""
     config = replace(CONFIG, tokens_per_step=70, decay=False)
-    run(tmp_path / "thread", config).train(lambda ranker: 1.0)
+    run(tmp_path / "own", config).train(lambda ranker: 1.0)
     for steps, workers in ((4, 2), (6, 1)):
         run(tmp_path / "ahead", replace(config, steps=steps), workers=workers).train(lambda ranker: 1.0)
     assert multiprocessing.active_children() == []
-    thread, other = (torch.load(tmp_path / name / "state.pt", weights_only=True) for name in ("thread", "ahead"))
-    assert other["position"] == thread["position"]
-    assert all(torch.equal(value, other["ranker"][name]) for name, value in thread["ranker"].items())
+    own, other = (torch.load(tmp_path / name / "state.pt", weights_only=True) for name in ("own", "ahead"))
+    assert other["position"] == own["position"]
+    assert all(torch.equal(value, other["ranker"][name]) for name, value in own["ranker"].items())
 
 
 def test_workers_are_begun_without_a_fork(tmp_path: Path, spawned: None) -> None:
-    """By spawn, as on macOS and Windows; a forkserver copies the same: the weights of a thread's."""
+    """By spawn, as on macOS and Windows; a forkserver copies the same: the weights of this process's."""
     for workers in (0, 1):
         run(tmp_path / str(workers), workers=workers).train(lambda _: 1.0)
-    thread, other = (torch.load(tmp_path / name / "state.pt", weights_only=True)["ranker"] for name in "01")
-    assert all(torch.equal(value, other[name]) for name, value in thread.items())
+    own, other = (torch.load(tmp_path / name / "state.pt", weights_only=True)["ranker"] for name in "01")
+    assert all(torch.equal(value, other[name]) for name, value in own.items())
 
 
 def test_a_batch_that_cannot_be_prepared_ends_the_run(tmp_path: Path) -> None:
-    """With the error itself, after the steps before it, and without a thread that goes on."""
+    """With the error itself, after the steps before it."""
     with pytest.raises(OSError, match="the groups cannot be read"):
-        run(tmp_path, groups=Noted(breaks=4)).train(lambda ranker: 1.0)
+        run(tmp_path, groups=Broken()).train(lambda ranker: 1.0)
     assert torch.load(tmp_path / "state.pt", weights_only=True)["step"] == 4
-    assert batch_threads() == []
 
 
 @pytest.mark.parametrize("clip", [1e-3, 0.0])

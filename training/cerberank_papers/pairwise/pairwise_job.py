@@ -28,11 +28,10 @@ from cerberank_training.evaluation.dev_figures import RankedQuestions, RankingJo
 from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
 from cerberank_training.runs.base import Base, open_hugging_face_base
-from cerberank_training.runs.loop import Learner, Losses
+from cerberank_training.runs.loop import EqualSteps, Learner, Losses, Source
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run_data import folder_content
 from cerberank_training.runs.settings import bound_settings
-from cerberank_training.runs.steps_ahead import EqualSteps, Source
 
 
 class TextRankerJob(RankingJob[PairwiseOptions]):

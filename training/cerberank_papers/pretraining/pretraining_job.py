@@ -23,12 +23,11 @@ from cerberank_training.learning.batch import moved
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.computing import autocast, hugging_face_layers
 from cerberank_training.runs.job import Job
-from cerberank_training.runs.loop import FINAL, Learner, Losses
+from cerberank_training.runs.loop import FINAL, EqualSteps, Learner, Losses
 from cerberank_training.runs.processes import Processes
 from cerberank_training.runs.record import RunRecord
 from cerberank_training.runs.run_data import Content, check_held_out, data_content
 from cerberank_training.runs.settings import bound_settings
-from cerberank_training.runs.steps_ahead import EqualSteps
 from cerberank_training.teachers.scoring.hugging_face import logit_difference
 
 REASON = "pre-training starts from a Hugging Face encoder"

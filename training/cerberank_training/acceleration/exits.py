@@ -26,9 +26,8 @@ from cerberank_training.data.epochs import EpochOrder
 from cerberank_training.learning.batch import moved
 from cerberank_training.learning.losses import distillation_loss, listwise_loss
 from cerberank_training.learning.student_network import copy_norm
-from cerberank_training.runs.loop import Learner, Losses
+from cerberank_training.runs.loop import EqualSteps, Learner, Losses
 from cerberank_training.runs.settings import TrainConfig
-from cerberank_training.runs.steps_ahead import EqualSteps
 
 EXAMPLES_PER_STEP = 8
 """The number of questions of a step. With 32 the exits learn the order worse in as many epochs (decision 0011)."""

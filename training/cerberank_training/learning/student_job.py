@@ -49,10 +49,9 @@ from cerberank_training.learning.student_settings import (
 )
 from cerberank_training.runs.base import Base, open_base
 from cerberank_training.runs.launched import launched_processes, note_of
-from cerberank_training.runs.loop import Learner
+from cerberank_training.runs.loop import EqualSteps, Learner, Source
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run_data import Content
-from cerberank_training.runs.steps_ahead import EqualSteps, Source
 from cerberank_training.runs.summary import dev_metric, run_card, summary_of, training_data
 from cerberank_training.teachers.completeness import refuse_missing_scores, scored_data
 from cerberank_training.teachers.scoring.hugging_face import teacher_origin

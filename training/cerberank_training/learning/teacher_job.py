@@ -39,10 +39,9 @@ from cerberank_training.learning.losses import listwise_loss, pointwise_loss
 from cerberank_training.learning.teacher_settings import TeacherConfig, TeachOptions
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.computing import autocast, hugging_face_layers
-from cerberank_training.runs.loop import Learner, Losses
+from cerberank_training.runs.loop import EqualSteps, Learner, Losses, Source
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.settings import Precision
-from cerberank_training.runs.steps_ahead import EqualSteps, Source
 from cerberank_training.teachers.scoring.hugging_face import differences, logit_difference
 from cerberank_training.teachers.teacher_reader import TeacherReader
 

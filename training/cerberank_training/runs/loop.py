@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from cerberank_models.checkpoint.atomic import replacing
 from cerberank_models.progress import progress
@@ -28,10 +29,11 @@ from cerberank_training.runs.folder import running
 from cerberank_training.runs.processes import Processes
 from cerberank_training.runs.record import STATE
 from cerberank_training.runs.settings import TrainConfig
-from cerberank_training.runs.steps_ahead import BatchT, ItemT, Preparation, PreparedStep, StepsAhead
 from cerberank_training.runs.tracking.tracker import Tracker, Tracking
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
+ItemT = TypeVar("ItemT")
+BatchT = TypeVar("BatchT", bound="TrainingBatch")
 
 Losses = Mapping[str, Tensor]
 """The losses that a loss is made of, by name."""
@@ -64,6 +66,36 @@ def check_finite(figures: Mapping[str, float], *, step: int, rate: float) -> Non
             raise DivergenceError(f"the {name} is {value}", step=step, rate=rate)
 
 
+class TrainingBatch(Protocol):
+    """The tensors of some examples of a step."""
+
+    @property
+    def pairs(self) -> int:
+        """The number of examples."""
+
+    def on(self, device: torch.device) -> Self:
+        """The batch on `device`."""
+
+
+class Source(Protocol[ItemT]):
+    """The items that steps are made of: a sampler's, or groups that were sampled beforehand."""
+
+    def step(self, step: int, size: int) -> list[ItemT]:
+        """The `size` items of step `step`; the same in every call."""
+
+
+@dataclass(frozen=True, slots=True)
+class EqualSteps(Generic[ItemT]):
+    """The items of all processes, if every step has the same number."""
+
+    source: Source[ItemT]
+    size: int
+
+    def __call__(self, step: int, position: int) -> list[ItemT]:
+        """The items of step `step`."""
+        return self.source.step(step, self.size)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Learner(Generic[NetworkT, ItemT, BatchT]):
     """A network with what it learns from: all that the loop needs of a job."""
@@ -71,7 +103,9 @@ class Learner(Generic[NetworkT, ItemT, BatchT]):
     network: NetworkT
     config: TrainConfig
     items: Callable[[int, int], list[ItemT]]
-    """The items of a step of all processes, from its number and the number of items before it."""
+    """The items of a step of all processes, from its number and the number of items before it. An item is a question
+    with some of its candidates, or another unit that a batch cannot divide.
+    """
     batch: Callable[[list[ItemT]], BatchT]
     """Makes tensors of some items. Other processes may call it, so it must not hold the network."""
     loss: BatchLoss[BatchT]
@@ -93,6 +127,32 @@ class Learner(Generic[NetworkT, ItemT, BatchT]):
     """The number of products of a weight and an input in a step, if it is known; a small one gets few threads."""
 
 
+class Steps(IterableDataset[tuple[int, list[BatchT]]]):
+    """The steps from a number on: the number of items of all processes, and this process's batches of equal numbers.
+
+    Each of n workers gets a copy, and makes every n-th step.
+    """
+
+    def __init__(
+        self, learner: Learner[NetworkT, ItemT, BatchT], processes: Processes, numbers: range, position: int
+    ) -> None:
+        """`position` is the number of items before the first of the steps with these `numbers`."""
+        self._items = learner.items  # not the learner, whose network would be copied
+        self._batch = learner.batch
+        self._accumulate = learner.config.accumulate
+        self._processes = processes
+        self._numbers = numbers
+        self._position = position
+
+    def __iter__(self) -> Iterator[tuple[int, list[BatchT]]]:
+        worker, position = get_worker_info(), self._position
+        for step in self._numbers[worker.id :: worker.num_workers] if worker else self._numbers:
+            items = self._items(step, position)
+            position += len(items)
+            share = self._processes.share(items)
+            yield len(items), [self._batch(share[part :: self._accumulate]) for part in range(self._accumulate)]
+
+
 class Loop(Generic[NetworkT, ItemT, BatchT]):
     """One training run in one folder: `state.pt`, `best.pt` and `log.jsonl`.
 
@@ -111,8 +171,8 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
     ) -> None:
         """Prepare the run and, when `folder` holds a state, resume it. The processes that torchrun started are joined.
 
-        `workers` processes make the batches ahead of the training, or a thread if it is 0. `dev_name` is the log's
-        name for what is measured on dev.
+        `workers` processes make the batches ahead of the training; with 0 a step makes its own. `dev_name` is the
+        log's name for what is measured on dev.
         """
         config = learner.config
         self._folder = folder
@@ -129,24 +189,21 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         if self._processes.count > 1:
             self._forward = DistributedDataParallel(self._forward, find_unused_parameters=True)
         self._dev_name = dev_name
+        self._workers = min(workers, 1) if learner.in_order else workers
         fused = True if self._device.type == "cuda" else None  # one kernel for all weights
         groups = _parameter_groups(self._network, config, learner.is_fresh)
         self._optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=fused)
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=config.precision == "fp16")
         # The saved state has these, the weights, the optimiser and the position in the data.
         self._step = 0
+        self._position = 0
         self._best = float("-inf")
         self._evaluations_without_gain = 0
         self._saved_at = time.monotonic()
         self._tracking = Tracking(folder, trackers)
         folder.mkdir(parents=True, exist_ok=True)
-        # Batches are made ahead from the step and the item at which an earlier call has stopped.
-        position = self._resume() if (folder / STATE).exists() else 0
-        prepare = Preparation(
-            items=learner.items, batch=learner.batch, accumulate=config.accumulate, processes=self._processes
-        )
-        workers = min(workers, 1) if learner.in_order else workers
-        self._ahead = StepsAhead(prepare, config.steps, workers=workers, position=position)
+        if (folder / STATE).exists():
+            self._resume()
 
     def train(self, dev_metric: DevMetric[NetworkT]) -> float:
         """Train to the last step, load the best weights into the network, and return their measure on dev.
@@ -157,21 +214,13 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         saved state is then from before.
         """
         # The first process alone writes, tracks, and keeps other commands out of the folder.
-        try:
-            if self._processes.rank > 0:
-                with tensor_cores(self._device), training_threads(self._learner.work):
-                    self._steps(dev_metric)
-            elif self._has_steps_left:
-                with running(self._folder), tensor_cores(self._device), training_threads(self._learner.work):
+        if self._has_steps_left:
+            threads = training_threads(self._learner.work)
+            with running(self._folder), tensor_cores(self._device), threads, ExitStack() as tracking:
+                if self._processes.rank == 0:
                     self._tracking.begin(self._step)
-                    finished = False
-                    try:
-                        self._steps(dev_metric)
-                        finished = True
-                    finally:
-                        self._tracking.close(finished=finished)
-        finally:
-            self._ahead.close()
+                    tracking.push(lambda kind, *_: self._tracking.close(finished=kind is None))
+                self._steps(dev_metric)
         # Every process takes the best weights, which the first one has written before it comes here.
         self._processes.wait()
         best = torch.load(self._folder / "best.pt", map_location=self._device, weights_only=True)
@@ -190,14 +239,14 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
                 bar_figures["start"] = f"{self._measure(dev_metric):.2f}"
         with progress(total=config.steps, initial=self._step, unit="step", desc=name, shown=is_shown) as bar:
             self._saved_at = time.monotonic()
+            batches = self._batches()
             while self._has_steps_left:
                 # One step, whose figures go to the log and the trackers.
                 started = time.perf_counter()
-                figures = self._train_step()
+                figures = self._train_step(*next(batches))
                 self._step += 1
                 figures["seconds"] = time.perf_counter() - started
-                if "questions" in figures:
-                    figures["questions_per_second"] = figures["questions"] / figures["seconds"]
+                figures["questions_per_second"] = figures["questions"] / figures["seconds"]
                 self._track(figures)
                 # An evaluation now and then, and after the last step.
                 evaluated = self._step % config.evaluate_every == 0 or self._step == config.steps
@@ -222,7 +271,15 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
     def _out_of_patience(self) -> bool:
         return self._config.patience is not None and self._evaluations_without_gain >= self._config.patience
 
-    def _train_step(self) -> dict[str, float]:
+    def _batches(self) -> Iterator[tuple[int, list[BatchT]]]:
+        """The batches of the steps that are left, from the step and the item at which an earlier call has stopped."""
+        steps = Steps(self._learner, self._processes, range(self._step, self._config.steps), self._position)
+        # A loader draws a seed for its workers; from the default generator it would change the step's dropout.
+        return iter(DataLoader(steps, batch_size=None, num_workers=self._workers, generator=torch.Generator()))
+
+    def _train_step(self, items: int, batches: list[BatchT]) -> dict[str, float]:
+        """Change the weights by the batches of a step, which has a number of `items` in all processes."""
+        self._position += items
         # The step's rates and its seed of dropout, which follow from the number of the step alone.
         config = self._config
         for group in self._optimizer.param_groups:
@@ -232,7 +289,7 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         # Gradients of all batches, then one change of the weights.
         self._network.train()
         self._optimizer.zero_grad(set_to_none=True)
-        figures = self._backward(self._ahead.take(self._step))
+        figures: dict[str, Tensor | float] = {"questions": items, **self._backward(batches)}
         self._scaler.unscale_(self._optimizer)
         norm = torch.nn.utils.clip_grad_norm_(self._network.parameters(), config.clip or math.inf)
         self._scaler.step(self._optimizer)
@@ -246,22 +303,22 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         check_finite(checked, step=self._step + 1, rate=next(iter(rates.values())))
         return numbers | rates
 
-    def _backward(self, step: PreparedStep[BatchT]) -> dict[str, Tensor | float]:
+    def _backward(self, batches: list[BatchT]) -> dict[str, Tensor | float]:
         """Add the gradients of the step's batches up, and return the figures of the step."""
-        pairs = sum(batch.pairs for batch in step.batches)
+        pairs = sum(batch.pairs for batch in batches)
         share_of_mean = self._processes.share_of_mean(pairs)
         losses: dict[str, Tensor] = {}
-        for number, batch in enumerate(step.batches, start=1):
-            pair_factor = share_of_mean / pairs * batch.pairs * len(step.batches)
+        for number, batch in enumerate(batches, start=1):
+            pair_factor = share_of_mean / pairs * batch.pairs * len(batches)
             # The processes exchange the summed gradients once, in the backward pass of the last batch.
-            forward, is_last = self._forward, number == len(step.batches)
+            forward, is_last = self._forward, number == len(batches)
             with forward.no_sync() if isinstance(forward, DistributedDataParallel) and not is_last else nullcontext():
                 loss, parts = self._learner.loss(self._step, forward, batch.on(self._device), pair_factor)
-                torch.autograd.backward(self._scaler.scale(loss / len(step.batches)))
+                torch.autograd.backward(self._scaler.scale(loss / len(batches)))
             for name, part in ({"loss": loss} | {f"loss/{name}": part for name, part in parts.items()}).items():
-                mean = part.detach() / len(step.batches)
+                mean = part.detach() / len(batches)
                 losses[name] = losses[name] + mean if name in losses else mean
-        return {"loss": losses.pop("loss"), "questions": step.questions, "pairs": pairs, **losses}
+        return {"loss": losses.pop("loss"), "pairs": pairs, **losses}
 
     def _measure(self, dev_metric: DevMetric[NetworkT]) -> float:
         self._network.eval()
@@ -302,13 +359,13 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
             "ranker": self._network.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
-            "position": self._ahead.position,
+            "position": self._position,
         }
         _atomic_save(state, self._folder / STATE)
         self._saved_at = time.monotonic()
 
-    def _resume(self) -> int:
-        """Load the saved state, and return the number of items before its next step."""
+    def _resume(self) -> None:
+        """Load the saved state."""
         state = torch.load(self._folder / STATE, map_location=self._device, weights_only=True)
         self._network.load_state_dict(state["ranker"], strict=True)
         self._optimizer.load_state_dict(state["optimizer"])
@@ -316,8 +373,7 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         self._best = state["best"]
         self._evaluations_without_gain = state["without_gain"]
         self._scaler.load_state_dict(state["scaler"])  # empty without fp16
-        position: int = state["position"]
-        return position
+        self._position = state["position"]
 
     def _track(self, figures: Mapping[str, float]) -> None:
         if self._processes.rank == 0:
