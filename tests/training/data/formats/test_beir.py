@@ -67,7 +67,7 @@ def test_what_other_tools_write_is_read_and_counted(tmp_path: Path, capsys: pyte
     (judged,) = read_questions(f"beir:{folder}?run=run.txt")
     assert judged.labels == (1,)
     (folder / "corpus.jsonl").write_text("\n\n".join([*lines, lines[0]]))
-    with pytest.raises(DataError, match=r"corpus\.jsonl:9: the id 'd0' comes twice"):
+    with pytest.raises(DataError, match=r"corpus\.jsonl:9: the document 'd0' comes twice"):
         list(read_questions(f"beir:{folder}"))
 
 
@@ -128,8 +128,8 @@ def test_groups_for_training_hold_no_unjudged_copy(tmp_path: Path, capsys: pytes
         ("qrels/test.tsv", "9\td2\t1\n", "", "no judged query has a candidate"),
         ("qrels/test.tsv", "1\tgone\t1\n", "", "no judged query has a candidate"),
         ("corpus.jsonl", '{"_id": "d1"}\n', "", r"corpus\.jsonl:1: text: Field required"),
-        ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n' * 2, "", r"corpus\.jsonl:2: the id 'd1' comes twice"),
-        ("run.txt", "1 Q0 d9 1 9.0 t\n", "?run=run.txt", "the corpus lacks 'd9' of the run of query '1'"),
+        ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n' * 2, "", r"corpus\.jsonl:2: the document 'd1' comes twice"),
+        ("run.txt", "1 Q0 d9 1 9.0 t\n", "?run=run.txt", "1 documents of the run are missing, such as 'd9'"),
         ("run.txt", "", "?k=3", "k is of a run"),
     ],
 )

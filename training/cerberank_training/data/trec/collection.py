@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator
-from itertools import chain
+from functools import partial
 from pathlib import Path
 
 from pydantic import field_validator
@@ -18,7 +18,7 @@ from cerberank_training.data.notes import Notes
 from cerberank_training.data.question import DataError, Question
 from cerberank_training.data.source_files import files_of
 from cerberank_training.data.trec.document_files import read_documents
-from cerberank_training.data.trec.judged import LACKING, RunOptions, judged_question, with_text
+from cerberank_training.data.trec.judged import RunOptions, judged_questions
 from cerberank_training.data.trec.judgements import read_qrels
 from cerberank_training.data.trec.queries import read_queries
 
@@ -41,28 +41,16 @@ class TrecOptions(RunOptions):
             raise ValueError(str(error)) from error
 
 
-def _read(folder: Path, options: TrecOptions, notes: Notes) -> list[Question]:
-    """The judged queries, in the order of their file. Raises DataError.
-
-    Judged queries without a text, and judged documents that the collection lacks, are counted.
-    """
-    queries = read_queries(_entry(folder, "queries", options.queries), encoding=options.encoding)
-    qrels = with_text(read_qrels(_entry(folder, "qrels", options.qrels), notes), queries, notes)
-    chosen = {query: text for query, text in queries.items() if query in qrels}
-    run = options.ranked(folder, chosen, _documents(folder, options))
-    candidates = {query: list(qrels[query]) for query in chosen} if run is None else run
-    # Memory holds the texts of candidates and of relevant documents, whose copies among the candidates are marked.
-    wanted = set(chain.from_iterable(candidates.values()))
-    read = wanted | {each for query in chosen for each, grade in qrels[query].items() if grade}
-    texts = {identifier: text for identifier, text in _documents(folder, options) if identifier in read}
-    notes[LACKING] += sum(each in read and each not in texts for query in chosen for each in qrels[query])
-    if run is None:
-        candidates = {query: [each for each in documents if each in texts] for query, documents in candidates.items()}
-    elif missing := wanted - texts.keys():
-        raise DataError(f"{folder}: {len(missing)} documents of the run are missing, such as {min(missing)!r}")
-    if empty := [query for query in chosen if not candidates.get(query)]:
-        raise DataError(f"{folder}: {len(empty)} judged queries have no document, such as {empty[0]!r}")
-    return [judged_question(query, text, candidates[query], qrels[query], texts) for query, text in chosen.items()]
+def _read(folder: Path, options: TrecOptions, notes: Notes) -> Iterator[Question]:
+    """The judged queries, in the order of their file. Raises DataError."""
+    return judged_questions(
+        folder,
+        options,
+        queries=read_queries(_entry(folder, "queries", options.queries), encoding=options.encoding),
+        qrels=read_qrels(_entry(folder, "qrels", options.qrels), notes),
+        documents=partial(_documents, folder, options),
+        notes=notes,
+    )
 
 
 def _documents(folder: Path, options: TrecOptions) -> Iterator[tuple[str, str]]:

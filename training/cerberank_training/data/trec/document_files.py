@@ -1,6 +1,6 @@
 """Reads the documents of a collection from a file or a folder of files, in JSON lines, TSV, or TREC markup.
 
-    {"id": "d1", "title": "optional", "text": "..."}        .jsonl; other keys are ignored
+    {"id": "d1", "title": "optional", "text": "..."}        .jsonl, BEIR's with `_id`; other keys are ignored
     d1<TAB>text                                             .tsv
     <DOC><DOCNO>d1</DOCNO>...<TEXT>text</TEXT></DOC>        any other name
 
@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import ConfigDict
+from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field
 
 from cerberank_models.json_lines import OptionalText
 from cerberank_models.transformer import Frozen
@@ -29,7 +30,9 @@ TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.IGNORECASE | re.DOTALL)
 class _Line(Frozen):
     model_config = ConfigDict(extra="ignore")
 
-    id: str
+    id: Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)] = Field(
+        validation_alias=AliasChoices("id", "_id")
+    )
     title: OptionalText = ""
     text: str
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -12,12 +13,12 @@ from cerberank_models.calibration import folded
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Frozen
 from cerberank_training.data.notes import Notes
-from cerberank_training.data.question import LabelledCandidate, Question
+from cerberank_training.data.question import DataError, LabelledCandidate, Question
 from cerberank_training.data.trec.judgements import Qrels, Run, read_run
 
 BM25 = "bm25"
 """The name of the run that is computed while reading."""
-LACKING = "judged documents that the corpus lacks"
+WITHOUT_CANDIDATES = "queries left out, without any candidate"
 """The name of their number in the notes."""
 
 
@@ -49,11 +50,41 @@ class RunOptions(Frozen):
         return {query: run[query][: self.k] for query in queries if query in run}
 
 
-def with_text(qrels: Qrels, queries: Mapping[str, str], notes: Notes) -> Qrels:
-    """The judgements of the queries that have a text; the other queries are counted."""
-    judged = {query: grades for query, grades in qrels.items() if query in queries}
+def judged_questions(
+    folder: Path,
+    options: RunOptions,
+    *,
+    queries: Mapping[str, str],
+    qrels: Qrels,
+    documents: Callable[[], Iterator[tuple[str, str]]],
+    notes: Notes,
+) -> Iterator[Question]:
+    """The judged queries of a collection, in their order, with the judged documents or those of the run as candidates.
+
+    `documents` reads the collection. Judged queries without a text or without candidates are left out, and counted as
+    judged documents are that the collection lacks. Raises DataError for a run with documents that it lacks, and if no
+    query is left.
+    """
+    judged = {query: text for query, text in queries.items() if query in qrels}
     notes["judged queries without a text (left out)"] += len(qrels) - len(judged)
-    return judged
+    run = options.ranked(folder, judged, documents())
+    candidates = {query: list(qrels[query]) for query in judged} if run is None else run
+    # Memory holds the texts of candidates and of relevant documents, whose copies among the candidates are marked.
+    wanted = set(chain.from_iterable(candidates.values()))
+    read = wanted | {each for query in judged for each, grade in qrels[query].items() if grade}
+    texts = {identifier: text for identifier, text in documents() if identifier in read}
+    notes["judged documents that the corpus lacks"] += sum(
+        each in read and each not in texts for query in judged for each in qrels[query]
+    )
+    if run is not None and (missing := wanted - texts.keys()):
+        raise DataError(f"{folder}: {len(missing)} documents of the run are missing, such as {min(missing)!r}")
+    for query, text in judged.items():
+        chosen = [each for each in candidates.get(query, ()) if each in texts]
+        notes[WITHOUT_CANDIDATES] += int(not chosen)
+        if chosen:
+            yield _question(query, text, chosen, qrels[query], texts)
+    if notes[WITHOUT_CANDIDATES] == len(judged):
+        raise DataError(f"{folder}: no judged query has a candidate")
 
 
 def bm25_run(queries: Mapping[str, str], documents: Iterable[tuple[str, str]], k: int) -> Run:
@@ -71,7 +102,7 @@ def bm25_run(queries: Mapping[str, str], documents: Iterable[tuple[str, str]], k
     return {query: [ids[place] for place in index.top(text, k)] for query, text in queries.items()}
 
 
-def judged_question(
+def _question(
     query: str, text: str, candidates: Sequence[str], grades: Mapping[str, int], texts: Mapping[str, str]
 ) -> Question:
     """A query with the documents `candidates`. Other relevant documents count as missed.
