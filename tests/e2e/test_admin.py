@@ -85,18 +85,17 @@ def test_an_operator_loads_labels_rolls_back_and_drains(
     assert service.url.startswith("https://")
     assert service.admin_url is not None
     monkeypatch.setenv("CERBERANK_ADMIN_URL", service.admin_url)
-    monkeypatch.delenv("CERBERANK_ADMIN_TOKEN", raising=False)
-    (tmp_path / "token").write_text(TOKEN + "\n")
-    options = ["--certificate", str(certificate["authority"]), "--token-file", str(tmp_path / "token")]
+    monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate["authority"]))
 
     def admin(*verb: str) -> str:
-        assert main(["admin", *verb, *options]) == 0, capsys.readouterr().err
+        assert main(["admin", *verb]) == 0, capsys.readouterr().err
         return capsys.readouterr().out
 
     assert admin("models") == f"ready\n{MODEL}@1  ready  stable  drops [0.0, 0.0]\nin the store: {MODEL} 1, 2\n"
     loaded = admin("load", f"{MODEL}@2", "--wait", "60")
     assert f"{MODEL}@2  ready  pinned" in loaded
-    assert main(["admin", "label", MODEL, "stable", "2", *options]) == 0
+    assert main(["admin", "label", MODEL, "stable", "2"]) == 0
     assert capsys.readouterr().out == f"{MODEL}@stable: 1 -> 2\n"
     wait_for(client, "2")
     assert admin("rollback", MODEL) == f"{MODEL}@stable: 2 -> 1\n"
@@ -113,16 +112,14 @@ def test_an_operator_loads_labels_rolls_back_and_drains(
     assert admin("drain") == "draining\n"
     assert client.get("/health/ready").status_code == 503
     assert admin("resume") == "ready\n"
-    assert main(["admin", "unload", f"{MODEL}@1", *options]) == 1
+    assert main(["admin", "unload", f"{MODEL}@1"]) == 1
     assert "serves stable" in capsys.readouterr().err
-    (tmp_path / "token").write_text("another-token-of-the-tests")
-    assert main(["admin", "models", *options]) == 1
+    monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", "another-token-of-the-tests")
+    assert main(["admin", "models"]) == 1
     assert "needs the admin token" in capsys.readouterr().err
-    assert main(["admin", "models", "--token-file", str(tmp_path / "token")]) == 1  # the authority is not trusted
+    monkeypatch.delenv("SSL_CERT_FILE")
+    assert main(["admin", "models"]) == 1  # the authority is not trusted
     assert f"the admin port at {service.admin_url} did not answer" in capsys.readouterr().err
-    nowhere = ["--certificate", str(tmp_path / "nowhere.pem"), "--token-file", str(tmp_path / "token")]
-    assert main(["admin", "models", *nowhere]) == 1
-    assert "nowhere.pem" in capsys.readouterr().err
     monkeypatch.delenv("CERBERANK_ADMIN_URL")
     monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
     monkeypatch.setenv("CERBERANK_ADMIN_PORT", service.admin_url.rpartition(":")[2])

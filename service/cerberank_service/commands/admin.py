@@ -7,7 +7,6 @@ import os
 import ssl
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -32,31 +31,25 @@ class Port:
 
     url: Annotated[str | None, Parameter(env_var="CERBERANK_ADMIN_URL", show_env_var=False)] = None
     """Address of the admin port (default: CERBERANK_ADMIN_URL, or the service on this machine, by its settings)."""
-    token_file: Path | None = None
-    """File with the token of the admin port (default: the variable CERBERANK_ADMIN_TOKEN)."""
-    certificate: Path | None = None
-    """PEM file of a certificate authority to trust in addition to those of the system."""
     json: bool = False
     """Print the answer of the service as JSON."""
 
     def open(self) -> Admin:
         """A client of the port; the certificate of this machine's service is trusted.
 
-        Raises AdminError without a token or an address, and OSError, which names the file, if a file is unreadable.
+        Raises AdminError without a token or an address, and OSError, which names the file, if the certificate is
+        unreadable.
         """
-        token = self.token_file.read_text() if self.token_file else os.environ.get(TOKEN, "")
+        token = os.environ.get(TOKEN, "")
         if not token.strip():
-            raise AdminError(f"no token: set {TOKEN} or --token-file")
-        context = _trusting(self.certificate) if self.certificate else None
+            raise AdminError(f"no token: set {TOKEN}")
         if self.url:
-            return Admin(self.url, token, context)
+            return Admin(self.url, token)
         try:
             address = own_address("CERBERANK_ADMIN_")
         except ValueError as error:
             raise AdminError(f"{error}; name the address by --url") from error
-        if address.certificate is not None and context is None:
-            context = pinned(address.certificate)
-        return Admin(address.url, token, context)
+        return Admin(address.url, token, None if address.certificate is None else pinned(address.certificate))
 
     def show(self, answer: dict[str, Any]) -> None:
         """Print an answer: a label that has moved, or the state and the versions."""
@@ -221,15 +214,6 @@ def _object(content: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _trusting(certificate: Path) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    try:
-        context.load_verify_locations(certificate)
-    except OSError as error:  # the original message does not name the file
-        raise OSError(f"{certificate}: {error.strerror or error}") from error
-    return context
-
-
 TIMEOUT_SECONDS = 60.0
 
 
@@ -244,7 +228,7 @@ class Admin:
     url: str
     token: str = field(repr=False)
     context: ssl.SSLContext | None = None
-    """The certificates to trust over https; by default those of the system's authorities."""
+    """The certificates to trust over https; by default those of the system's authorities, or of SSL_CERT_FILE."""
 
     def ask(self, method: str, *path: str, body: Any = None) -> dict[str, Any]:
         """Send a request to `/v1/<path>`; returns the answer. Raises AdminError, also for an invalid URL or token."""

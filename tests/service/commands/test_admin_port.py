@@ -44,15 +44,12 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[Port]:
 
 
 def test_an_admin_port_is_asked_instead_of_a_store(
-    port: Port, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    port: Port, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Wherever the options stand; the token comes from a file or from the environment."""
-    (tmp_path / "token").write_text(TOKEN + "\n")
-    port.answer = {"model": MODEL, "label": "stable", "before": "1", "version": "2"}
-    assert (
-        main(["admin", "label", "--token-file", str(tmp_path / "token"), MODEL, "stable", "--url", port.url, "2"]) == 0
-    )
+    """Wherever the options stand."""
     monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
+    port.answer = {"model": MODEL, "label": "stable", "before": "1", "version": "2"}
+    assert main(["admin", "label", MODEL, "stable", "--url", port.url, "2"]) == 0
     assert main(["admin", "label", "--url", port.url, MODEL, "stable", "2", "--only-from", "1"]) == 0
     assert main(["admin", "label", "--url", port.url, MODEL, "canary", "--remove"]) == 0
     path = f"/v1/models/{MODEL}/labels"
@@ -119,25 +116,36 @@ def test_the_versions_are_listed_without_the_store(
         (["STORE", MODEL, "stable", "7"], "has no version 7"),
         (["STORE", MODEL, "stable", ".."], "'..' is not a version"),
         (["STORE", "..", "stable", "1"], "'..' is not a model name"),
-        (["--url", "URL", MODEL, "stable", "2"], "no token: set CERBERANK_ADMIN_TOKEN or --token-file"),
-        (["--url", "URL", "--token-file", "TOKEN", MODEL, "stable", "2"], "it has only version 1"),
-        (["--url", "bucket/models", "--token-file", "TOKEN", MODEL, "stable", "2"], "is not the URL of a service"),
-        (["--url", "URL", "--token-file", "nowhere", MODEL, "stable", "2"], "nowhere"),
+        (["--url", "URL", MODEL, "stable", "2"], "it has only version 1"),
+        (["--url", "bucket/models", MODEL, "stable", "2"], "is not the URL of a service"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
-    arguments: list[str], message: str, port: Port, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    *,
+    arguments: list[str],
+    message: str,
+    port: Port,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Exit code 1, the verb and the reason, no traceback; the service's refusal in its own words."""
-    (tmp_path / "token").write_text(TOKEN)
+    monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
     port.status, port.answer = 404, {"error": {"message": "it has only version 1"}}
-    meant = {"STORE": str(tmp_path / "store"), "URL": port.url, "TOKEN": str(tmp_path / "token")}
+    meant = {"STORE": str(tmp_path / "store"), "URL": port.url}
     command = ["store" if "STORE" in arguments else "admin", "label"]
     assert main([*command, *(meant.get(part, part) for part in arguments)]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"cerberank {command[0]} label: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_without_a_token_nothing_is_asked(port: Port, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message names the variable."""
+    assert main(["admin", "label", "--url", port.url, MODEL, "stable", "2"]) == 1
+    assert "no token: set CERBERANK_ADMIN_TOKEN" in capsys.readouterr().err
+    assert not port.asked
 
 
 @pytest.mark.parametrize(
@@ -147,7 +155,7 @@ def test_what_cannot_be_done_is_one_line(
         ["store", "label", "store", MODEL, "stable"],
         ["store", "label", "store", MODEL, "stable", "2", "--remove"],
         ["store", "label", "store", MODEL, "stable", "--remove", "--only-from", "1"],
-        ["store", "label", "store", "--token-file", "token", MODEL, "stable", "2"],
+        ["store", "label", "store", "--url", "http://127.0.0.1:8001", MODEL, "stable", "2"],
         ["admin", "label", "store", MODEL, "stable", "2", "--url", "http://127.0.0.1:8001"],
     ],
 )
