@@ -212,7 +212,6 @@ COMMANDS = (
         ("admin resume", "commands.admin:resume", "Make a drained replica accept questions again."),
     ),
 )
-"""Every command of the program."""
 
 
 def program(called: Command | None = None, commands: Sequence[Command] = COMMANDS) -> App:

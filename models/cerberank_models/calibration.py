@@ -23,7 +23,6 @@ LARGEST_WEIGHT = 1000.0
 infinite, and their differences not a number."""
 Weight = Annotated[float, Field(ge=-LARGEST_WEIGHT, le=LARGEST_WEIGHT, allow_inf_nan=False)]
 FILE = "calibration.json"
-"""The name of the file in a checkpoint."""
 FORMAT = 2
 """The format of the file. Curves of format 1 give a candidate a score above P(any candidate answers)."""
 SECTION = "Calibrated scores"

@@ -120,10 +120,6 @@ class EncodedPairs:
         """Tokens of all pairs together."""
         return int(self.offsets[-1])
 
-    def without_prefixes(self) -> EncodedPairs:
-        """The same pairs without `prefixes`, so that a decoder computes each pair as a whole."""
-        return replace(self, prefixes=None)
-
     def of_candidates(self, kept: NDArray[np.int64]) -> EncodedPairs:
         """The pairs of the candidates `kept`, ascending, with all their windows."""
         if self.windows is None:

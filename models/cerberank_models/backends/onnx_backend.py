@@ -64,9 +64,7 @@ class OnnxBackend:
         self._hidden_type = np.float16 if precision == "fp16" else np.float32
         self._device = device
         self.precision = precision
-        """The precision of the graphs."""
         self.counts = BackendCounts()
-        """The counts so far, for the metrics."""
 
     @property
     def config(self) -> RankerConfig:

@@ -116,7 +116,6 @@ BACKENDS: Mapping[str, BackendSpec] = MappingProxyType(
         )
     }
 )
-"""All backends by name."""
 
 
 def open_backend(

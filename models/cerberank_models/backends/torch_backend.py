@@ -84,7 +84,6 @@ class TorchBackend:
         place, dtype = torch.device(device), dtype_of(precision)
         self._process = os.getpid()
         self.precision = precision
-        """The precision in which the backend computes."""
         if place.type == "cuda" and not torch.cuda.is_available():
             raise DeviceError(f"device {device!r} needs an NVIDIA GPU with a driver, and PyTorch made for CUDA")
         # A stream of its own, so that two versions on one GPU do not wait for each other; besides, the default stream

@@ -62,13 +62,6 @@ def without_section(card: str, title: str) -> str:
     return card if old is None else card[: old.start()] + card[old.end() :]
 
 
-def terms_of(card: str) -> str | None:
-    """The terms that the card states, or None if it states none."""
-    section = _section(card, TERMS)
-    stated = section[1].strip() if section else ""
-    return stated if stated not in ("", UNSTATED) else None
-
-
 def _section(card: str, title: str) -> re.Match[str] | None:
     return re.search(rf"(?ms)^## {re.escape(title)}\n(.*?)(?=^## |\Z)", card)
 

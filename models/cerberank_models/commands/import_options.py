@@ -58,7 +58,6 @@ class ImportOptions:
 
 
 USUAL = ImportOptions()
-"""The options with all defaults."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +68,6 @@ class Import:
     configuration: Any
     """The model's `transformers` configuration; None for a CERBERUS of its authors, which has none."""
     out: Path
-    """The checkpoint folder to make."""
     name: str
     options: ImportOptions
     calibration: Questions

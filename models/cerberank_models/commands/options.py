@@ -69,7 +69,6 @@ class BackendOptions:
 
 
 OWN = BackendOptions()
-"""The options with all defaults."""
 
 
 def check_device(device: str, backend: str = "torch") -> None:

@@ -47,7 +47,6 @@ of 512 tokens take about 400 MB at a width of 768."""
 
 
 Questions: TypeAlias = Sequence[tuple[str, Sequence[Candidate]]]
-"""Questions, each with its candidates."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

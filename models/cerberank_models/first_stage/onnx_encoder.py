@@ -38,9 +38,7 @@ class OnnxEncoder:
         Raises DeviceError if the device's provider is not installed.
         """
         self.config = config
-        """The bi-encoder's shape."""
         self.precision = precision
-        """The precision of the graph."""
         self._buckets = buckets or BucketRule()
         self._threads = compute_threads(threads) if place_of(device)[0] == "cpu" else 1
         self._pool = ThreadPool(self._threads)

@@ -44,7 +44,6 @@ class TorchEncoder:
             raise DeviceError(f"device {device!r} needs an NVIDIA GPU with a driver, and PyTorch made for CUDA")
         self._process = os.getpid()
         self.precision = precision
-        """The precision in which the encoder computes."""
         self._device = place
         self._stream = own_stream(place) if place.type == "cuda" else None
         sum_in_fp32(dtype)

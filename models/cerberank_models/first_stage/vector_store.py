@@ -41,7 +41,6 @@ class StoredFile(Frozen):
     """One of a store's arrays."""
 
     size: int
-    """The size of the file in bytes."""
     sha256: str
 
 
@@ -90,7 +89,6 @@ class VectorStore:
     ) -> None:
         """Use mapped arrays; `open` maps and checks them."""
         self.manifest = manifest
-        """The description of the store's content."""
         self._high = np.ascontiguousarray(digests[:, 0])
         self._low = digests[:, 1]
         self._vectors = vectors

@@ -21,7 +21,6 @@ from cerberank_models.windows import NO_SPAN
 NO_RANKING = Ranking(
     order=np.empty(0, np.int64), scores=np.empty(0, np.float64), stages=np.empty(0, np.int64), heads=None
 )
-"""The ranking of no candidates."""
 
 
 def whole_ranking(prepared: Prepared, ranked: Ranking | None) -> Ranking:

@@ -388,7 +388,6 @@ VECTOR_CACHE_MISSES = Series(
 VECTOR_CACHE_BYTES = Series(GaugeMetricFamily, "vector_cache_bytes", "Memory of the cached vectors")
 
 SERIES: tuple[Series[Any], ...] = tuple(each for each in list(globals().values()) if isinstance(each, Series))
-"""All series, in the order of their declaration."""
 
 
 def markdown_table() -> str:

@@ -9,7 +9,6 @@ import pytest
 from cerberank_models.checkpoint.model_card import (
     UNSTATED,
     read_terms,
-    terms_of,
     with_languages,
     with_terms,
     with_title,
@@ -24,9 +23,7 @@ def test_terms_are_one_section_whatever_is_in_them() -> None:
     assert unstated.endswith(f"## Terms\n\n{UNSTATED}\n")
     stated = with_terms(unstated, "# Licence\n\nMIT\n\n## Data\n\nCC BY 4.0")
     assert stated == CARD + "\n## Terms\n\n### Licence\n\nMIT\n\n### Data\n\nCC BY 4.0\n"
-    assert (terms_of(CARD), terms_of(unstated)) == (None, None)
     tuned = stated + "\n## Drop schedules\n\nnone\n"
-    assert terms_of(tuned) == "### Licence\n\nMIT\n\n### Data\n\nCC BY 4.0"
     assert with_terms(tuned, "CC0") == CARD + "\n## Terms\n\nCC0\n\n## Drop schedules\n\nnone\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +102,7 @@ def test_scores_do_not_depend_on_the_batch(qwen: Path) -> None:
     own = encoder.encode(QUESTION, [Candidate(text=text) for text in TEXTS])
     assert own.prefixes is not None
     both = backend.run(backend.start(concat_pairs([other, own])), 0).scores[len(TEXTS) :]
-    plain = backend.run(backend.start(concat_pairs([own]).without_prefixes()), 0).scores
+    plain = backend.run(backend.start(replace(concat_pairs([own]), prefixes=None)), 0).scores
     for each in (alone, both, plain):
         assert np.abs(each - whole).max() <= SAME
     check_golden(open_backend(checkpoint, kind="torch", precision="bf16"), checkpoint, "bf16")

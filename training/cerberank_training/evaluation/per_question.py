@@ -78,7 +78,6 @@ class QuestionRecord(Frozen):
 
 
 Records = Mapping[str, QuestionRecord]
-"""Records by question id."""
 
 
 def candidates_hash(question: Question) -> str:

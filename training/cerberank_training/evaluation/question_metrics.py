@@ -26,7 +26,6 @@ TITLES = {
     "p@20": "P@20",
     "ndcg@20": "nDCG@20",
 }
-"""The titles of metrics in tables."""
 METRICS = tuple(TITLES)
 USUAL_DEPTH = 10
 """The depth up to which a metric is shown for any number of candidates."""
