@@ -16,7 +16,7 @@ from cerberank_papers.pretraining import document_table
 from cerberank_papers.pretraining.document_table import DocumentTable, open_documents
 from cerberank_papers.pretraining.documents import Document, long_enough, read_documents
 from cerberank_papers.pretraining.spans import CONTEXTS
-from cerberank_training.data import DataError
+from cerberank_training.data import DataError, arrow_files
 
 
 def list_of(spec: str) -> list[Document]:
@@ -117,7 +117,7 @@ def test_large_documents_are_read_from_a_table_on_disk(tmp_path: Path, monkeypat
     held = open_documents(spec)
     assert not table.exists()
     monkeypatch.setattr(document_table, "LARGE", 1)
-    monkeypatch.setattr(document_table, "BATCH_CHARACTERS", 1)
+    monkeypatch.setattr(arrow_files, "BATCH_CHARACTERS", 1)
     mapped = open_documents(spec)
     written = table.stat().st_mtime_ns
     assert len(mapped) == len(held) == len(sizes)

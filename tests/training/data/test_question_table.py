@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import cerberank_training.data
 from cerberank_models.encoding import Candidate
-from cerberank_training.data import DataError, LabelledCandidate, Question, arrow_files, open_questions, question_table
+from cerberank_training.data import DataError, LabelledCandidate, Question, arrow_files, open_questions
 from cerberank_training.data.question_table import QuestionTable, stored_table
 from cerberank_training.data.sampling import PairSampler, PairSampling
 
@@ -53,7 +53,7 @@ def asnq(path: Path, questions: int, candidates: int) -> Path:
 def test_a_table_gives_the_questions_back(questions: list[Question], batch: int) -> None:
     """Whole questions, slices, sizes, positives and single pairs, however many record batches there are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(question_table, "BATCH_CHARACTERS", batch)
+        patch.setattr(arrow_files, "BATCH_CHARACTERS", batch)
         table = QuestionTable.of(iter(questions))
     assert (list(table), table[1:3], len(table)) == (questions, questions[1:3], len(questions))
     assert table.sizes.tolist() == [len(question.candidates) for question in questions]
@@ -67,7 +67,7 @@ def test_a_table_gives_the_questions_back(questions: list[Question], batch: int)
 
 def test_a_large_file_is_stored_once_and_again_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal questions from disk; the second call reads no row of the source; a changed source or a torn table does."""
-    monkeypatch.setattr(question_table, "BATCH_CHARACTERS", 100)
+    monkeypatch.setattr(arrow_files, "BATCH_CHARACTERS", 100)
     source = asnq(tmp_path / "train.tsv", 7, 5)
     in_memory = list(open_questions(f"asnq:{source}"))
     assert not source.with_name("train.tsv.arrow").exists()
@@ -86,7 +86,7 @@ def test_a_large_file_is_stored_once_and_again_when_it_changes(tmp_path: Path, m
 
 def test_another_process_maps_a_stored_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy has no texts, but the place of the table, whatever its size; one in memory is copied."""
-    monkeypatch.setattr(question_table, "BATCH_CHARACTERS", 1000)
+    monkeypatch.setattr(arrow_files, "BATCH_CHARACTERS", 1000)
     monkeypatch.setattr(cerberank_training.data, "LARGE", 1)
     source = asnq(tmp_path / "train.tsv", 7, 50)
     stored = open_questions(f"asnq:{source}")
@@ -142,7 +142,7 @@ def test_pairs_are_written_and_drawn_without_a_list_of_them(tmp_path: Path, monk
     """
     pairs = 40_000
     monkeypatch.setattr(cerberank_training.data, "LARGE", 1)
-    monkeypatch.setattr(question_table, "BATCH_CHARACTERS", 15_000)
+    monkeypatch.setattr(arrow_files, "BATCH_CHARACTERS", 15_000)
     source = asnq(tmp_path / "train.tsv", pairs // 400, 400)
     open_questions(f"asnq:{asnq(tmp_path / 'warm.tsv', 1, 4)}")  # imports are not counted
     tracemalloc.start()

@@ -19,7 +19,7 @@ from cerberank_models.tokens import replace_surrogates
 from cerberank_papers.pretraining.documents import Document, Paragraph, read_documents
 from cerberank_papers.pretraining.spans import CONTEXTS, Context, contexts_of
 from cerberank_training.data import LARGE
-from cerberank_training.data.arrow_files import BATCH_CHARACTERS, stored_batches
+from cerberank_training.data.arrow_files import grouped, stored_batches
 from cerberank_training.data.source_files import source_files
 
 SCHEMA = pa.schema([("paragraphs", pa.list_(pa.list_(pa.string()))), ("contexts", pa.list_(pa.uint8()))])
@@ -72,30 +72,22 @@ def open_documents(spec: str) -> DocumentTable:
 
     The first call writes this table. Raises DataError as `read_documents` does.
     """
-    place, _, options = spec.partition(":")[2].partition("?")
     documents = read_documents(spec)
-    source = Path(os.path.abspath(place))  # the folder "." has no name
+    source = Path(os.path.abspath(spec.partition(":")[2]))  # the folder "." has no name
     if not source.exists():
         return DocumentTable.of(documents)
     files = source_files(source)
-    batches = stored_batches(
-        source, _batches(documents), kind="documents", layout=LAYOUT, options=options, files=files, most=LARGE
-    )
+    batches = stored_batches(source, _batches(documents), kind="documents", layout=LAYOUT, files=files, most=LARGE)
     return DocumentTable(batches)
 
 
 def _batches(documents: Iterable[Document]) -> Iterator[Any]:
-    """Record batches of the documents; only one is held at a time."""
-    pending: list[Document] = []
-    characters = 0
-    for document in documents:
-        pending.append(document)
-        characters += sum(len(text) for paragraph in document.paragraphs for text in paragraph)
-        if characters >= BATCH_CHARACTERS:
-            yield _batch(pending)
-            pending, characters = [], 0
-    if pending:
-        yield _batch(pending)
+    """Record batches of the documents."""
+    return map(_batch, grouped(documents, _characters))
+
+
+def _characters(document: Document) -> int:
+    return sum(len(text) for paragraph in document.paragraphs for text in paragraph)
 
 
 def _batch(documents: Sequence[Document]) -> Any:

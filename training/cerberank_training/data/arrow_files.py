@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from filelock import FileLock
@@ -14,10 +14,25 @@ from filelock import FileLock
 from cerberank_models.checkpoint.atomic import replacing
 from cerberank_training.data.question import DataError
 
+ItemT = TypeVar("ItemT")
 SOURCE = b"cerberank_source"
 """The metadata key for the identity of the files that a table was made from."""
 BATCH_CHARACTERS = 1 << 24
 """The least number of characters in a batch, which is in memory while it is written; Arrow's limit is 2 GB."""
+
+
+def grouped(items: Iterable[ItemT], characters: Callable[[ItemT], int]) -> Iterator[list[ItemT]]:
+    """Lists of consecutive items with `BATCH_CHARACTERS` characters together, of which only one is held at a time."""
+    pending: list[ItemT] = []
+    size = 0
+    for item in items:
+        pending.append(item)
+        size += characters(item)
+        if size >= BATCH_CHARACTERS:
+            yield pending
+            pending, size = [], 0
+    if pending:
+        yield pending
 
 
 def stored_batches(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.tokens import replace_surrogates
-from cerberank_training.data.arrow_files import BATCH_CHARACTERS, stored_batches
+from cerberank_training.data.arrow_files import grouped, stored_batches
 from cerberank_training.data.question import LabelledCandidate, Question
 
 CANDIDATE = pa.struct(
@@ -140,20 +140,13 @@ def stored_table(
 
 
 def _batches(questions: Iterable[Question]) -> Iterator[Any]:
-    """Record batches of the questions; only one is held at a time."""
-    pending: list[Question] = []
-    characters = 0
-    for question in questions:
-        pending.append(question)
-        characters += sum(
-            len(row.candidate.text) + len(row.candidate.previous) + len(row.candidate.next)
-            for row in question.candidates
-        )
-        if characters >= BATCH_CHARACTERS:
-            yield _batch(pending)
-            pending, characters = [], 0
-    if pending:
-        yield _batch(pending)
+    """Record batches of the questions."""
+    return map(_batch, grouped(questions, _characters))
+
+
+def _characters(question: Question) -> int:
+    texts = (row.candidate for row in question.candidates)
+    return sum(len(each.text) + len(each.previous) + len(each.next) for each in texts)
 
 
 def _batch(questions: Sequence[Question]) -> Any:
