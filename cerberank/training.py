@@ -208,7 +208,6 @@ def evaluate(
     run: str | Path | None = None,
     qrels: str | Path | None = None,
     windows: Literal["best", "mean", "off"] | None = None,
-    against: str | None = None,
     subset: Literal["raw", "clean", "strict"] | None = None,
     schedule: Several[str] | None = None,
     minimum: int | None = None,

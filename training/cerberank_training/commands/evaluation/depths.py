@@ -27,7 +27,7 @@ from cerberank_training.evaluation.variants import (
 from cerberank_training.runs.summary import trained_on
 
 OTHER_TABLES = (
-    *("sequence", "text_ranker", "url", "scores", "run", "qrels", "against"),
+    *("sequence", "text_ranker", "url", "scores", "run", "qrels"),
     *("agreement", "measures", "trec_run", "trec_qrels", "per_question"),
 )
 """Options that belong to evaluations of the data as they are."""

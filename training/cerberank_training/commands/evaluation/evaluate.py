@@ -134,7 +134,7 @@ def _evaluate(options: EvaluateOptions) -> Report:
     trec.check(source.costs)
     # One pass over the questions adds up every figure; files of single questions are written on the way.
     evaluation, firsts = Evaluation(options.measures), list[FirstResult]()
-    reading, largest, same_top = Counter[str](), 0, list[bool]()
+    reading, largest = Counter[str](), 0
     with replacing(options.per_question) if options.per_question else nullcontext() as file, trec.files():
         for ranked in progress(source.rankings, total=source.questions, unit="question"):
             metrics = evaluation.add(ranked.question, ranked.ranks)
@@ -144,8 +144,6 @@ def _evaluate(options: EvaluateOptions) -> Report:
             largest = max(largest, size)
             firsts += [] if ranked.first is None else [ranked.first]
             reading.update(candidates=size, in_windows=ranked.in_windows, truncated=ranked.truncated)
-            if options.against:
-                same_top.append(len({int(np.argmin(ranks)) for ranks in ranked.ranks.values()}) == 1)
             if file is not None:
                 write_record(file, _record(ranked, metrics))
         # Within the block, so that an empty subset leaves no file either.
@@ -159,8 +157,6 @@ def _evaluate(options: EvaluateOptions) -> Report:
     notes += [" ".join(filter(None, source.notes)), _reading(reading, source.windows)]
     if (speed := source.speed()) is not None:
         notes.append(f"{speed}.")
-    if same_top:
-        notes.append(f"Top-1 agreement of {form.precision} and {options.against}: {100 * np.mean(same_top):.1f} %")
     for line in filter(None, [*notes, *(f"\n{table}" for table in agreements.tables())]):
         say(line)
     # Files of the whole.

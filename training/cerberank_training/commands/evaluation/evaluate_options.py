@@ -47,8 +47,6 @@ class EvaluateOptions:
     qrels: Path | None = None
     """Judgements for --run, instead of --data."""
     windows: Windows = None
-    against: str | None = None
-    """Precision to compare with, such as fp32, by the share of equal first candidates and the difference in MAP."""
     subset: Subset = "clean"
     """Questions in the table (docs/evaluation.md)."""
     schedule: Schedules = ()

@@ -21,7 +21,6 @@ from cerberank_training.data import Question, read_questions, sampled, subset
 from cerberank_training.evaluation.sources.rankings import (
     RankedQuestion,
     file_rankings,
-    precision_rankings,
     ranker_rankings,
     service_rankings,
     teacher_rankings,
@@ -114,7 +113,7 @@ def _check_run(options: EvaluateOptions) -> None:
         raise ValueError("the questions come from --data, or from --qrels with --run: one of them is needed")
     if options.qrels and options.agreement:
         raise ValueError("--agreement compares candidates with texts, which --qrels have not: give --data")
-    if options.run and (options.schedule or options.against or options.backend.backend or options.backend.precision):
+    if options.run and (options.schedule or options.backend.backend or options.backend.precision):
         raise ValueError("a run is scored already: it goes with no option of a checkpoint")
 
 
@@ -129,15 +128,13 @@ def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> S
     """The rankings of the questions, with costs and a note where they come from checkpoints."""
     # Rankings without costs: of a service, of scores or a run in a file, of a text ranker.
     if options.url:
-        if options.against:
-            raise ValueError("--against compares a checkpoint's precisions: it does not go with --url")
         schedule = options.schedule[0] if options.schedule else None
         rankings = service_rankings(options.url, questions, schedule=schedule, windows=options.windows)
         return Source(questions=len(questions), rankings=rankings, data=data, windows=options.windows)
     if options.scores or options.run:
         return Source(questions=len(questions), rankings=_scored(options, questions), data=data)
     if options.text_ranker:
-        if options.schedule or options.against or options.backend.backend or options.backend.precision:
+        if options.schedule or options.backend.backend or options.backend.precision:
             raise ValueError("a text ranker has one stage, and runs on torch in fp32")
         from cerberank_training.evaluation.sources.text_ranker import folder_rankings  # noqa: PLC0415 - needs torch
 
@@ -147,7 +144,7 @@ def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> S
     sizes = [len(question.candidates) for question in subset(questions, options.subset)]
     if not sizes:
         raise ValueError(f"no question is in the subset {options.subset!r}")
-    # Several checkpoints in sequence, a checkpoint in two precisions, or one with all its exits, heads and schedules.
+    # Several checkpoints in sequence, or one with all its exits, heads and schedules.
     windowing = windowing_of(options.windows)
     if options.sequence:
         models = [opened(path, options) for path in options.sequence]
@@ -163,14 +160,6 @@ def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> S
         )
     checkpoint = opened(options.checkpoint, options)
     chosen, windows = options.backend.chosen(checkpoint), options.windows or checkpoint.config.encoding.windows
-    if options.against:
-        scorer, other = (
-            Scorer.open(checkpoint, **asdict(replace(chosen, precision=precision)), windowing=windowing)
-            for precision in (chosen.precision, options.against)
-        )
-        costs = {"final": 1.0, options.against: 1.0}
-        rankings = precision_rankings(scorer, other, questions, against=options.against)
-        return Source(questions=len(questions), costs=costs, rankings=rankings, data=data, windows=windows)
     dropping = schedules(options, checkpoint.config)
     ranker = Ranker.load(checkpoint.path, device=chosen.device, backend=chosen.kind, precision=chosen.precision)
     return Source(
@@ -212,8 +201,8 @@ def _scored(options: EvaluateOptions, questions: list[Question]) -> Iterator[Ran
     """By scores that stand in a file."""
     if options.run:
         return run_rankings(options.run, questions)
-    if options.scores is None or options.schedule or options.against:
-        raise ValueError("--scores are of one stage and one model: they go with neither --schedule nor --against")
+    if options.scores is None or options.schedule:
+        raise ValueError("--scores are of one stage: they do not go with --schedule")
     if options.scores.is_dir():
         return teacher_rankings(TeacherScoreCache.open(options.scores), questions)
     return file_rankings(options.scores, questions)

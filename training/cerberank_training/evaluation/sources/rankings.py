@@ -86,15 +86,6 @@ def ranker_rankings(
         )
 
 
-def precision_rankings(
-    scorer: Scorer, other: Scorer, questions: Iterable[Question], *, against: str
-) -> Iterator[RankedQuestion]:
-    """Rank by the final stage of a checkpoint in two precisions: `final`, and the other one named `against`."""
-    for question, ours in score_questions(scorer, questions):
-        ranks = flat_ranks({"final": ours.stages[-1], against: other.scores(question).stages[-1]})
-        yield RankedQuestion(question=question, ranks=ranks, in_windows=ours.in_windows, truncated=ours.truncated)
-
-
 def service_rankings(
     url: str, questions: Iterable[Question], *, schedule: RatioSchedule | None = None, windows: str | None = None
 ) -> Iterator[RankedQuestion]:
