@@ -13,7 +13,6 @@ from cerberank.call import Several, call
 
 if TYPE_CHECKING:
     from cerberank_models.commands.weights import Agreement
-    from cerberank_papers.commands.pretrain import Pretrained
     from cerberank_training.commands.accelerate import Accelerated
     from cerberank_training.commands.evaluation.calibrate import Calibrated
     from cerberank_training.commands.evaluation.ensemble import SystemFigures
@@ -400,7 +399,7 @@ def pretrain(
     gradient_checkpointing: bool | None = None,
     seed: int | None = None,
     max_length: int | None = None,
-) -> Pretrained:
+) -> Trained:
     """Continue an encoder's pre-training with context (SSP), on documents of paragraphs."""
     return call("train pretrain", locals())
 

@@ -53,7 +53,7 @@ def test_a_student_learns_from_pairs(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert not list((run / "checkpoint").glob("onnx/*"))
     card = (run / "checkpoint" / "README.md").read_text()
     settings = json.loads(card.split("```json")[1].split("```")[0])
-    assert settings["sampling"] == {"mode": "pairs", "unanswered": False}
+    assert settings["examples"]["sampling"] == "pairs"
     assert settings["train"]["fresh_learning_rate"] == pytest.approx(4e-4 / 6e-5 * 5e-3)
 
 
@@ -88,7 +88,7 @@ def test_long_texts_of_dev_are_cut_on_request(
     assert program("train distil")(options) == 0
     assert read_checkpoint(tmp_path / "run" / "checkpoint").config.encoding.windows == "off"
     assert program("train distil")(replaced(options, "--windows", "best")) == 1
-    assert "was begun with settings.encoding.windows 'off', not None" in capsys.readouterr().err
+    assert "was begun with settings.shape.windows 'off', not 'best'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_shards_without_a_manifest_are_nobodys(tmp_path: Path) -> None:
 def test_scores_are_known_by_their_bytes(tmp_path: Path) -> None:
     """A cache of the same teacher, texts and scores is the same wherever it lies."""
     one, two = fill(tmp_path / "one"), fill(tmp_path / "two")
-    contents = [TeacherScoreCache.open(folder).content(folder) for folder in (one, two)]
+    contents = [TeacherScoreCache.open(folder).content() for folder in (one, two)]
     assert contents[0] == contents[1]
     assert contents[0]["revision"] == "a" * 64
     assert [len(digest) for digest in contents[0]["sha256"].values()] == [64, 64, 64]

@@ -5,31 +5,17 @@ The options are read, and wrong ones are refused, before the job (`pretraining/p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
 from cyclopts import App
 
 from cerberank_papers.pretraining.settings import PretrainOptions
 from cerberank_training.commands.presets import options_from_recipe
-from cerberank_training.runs.job import run_job
+from cerberank_training.runs.job import Trained, train
 
 app = App(config=options_from_recipe("pretrain"))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pretrained:
-    """An encoder that was pre-trained further."""
-
-    folder: Path
-    figures: Mapping[str, Any]
-    """The accuracies on the held-out documents, in percent."""
-
-
 @app.default
-def pretrain(*, options: PretrainOptions) -> Pretrained:
+def pretrain(*, options: PretrainOptions) -> Trained:
     """Continue an encoder's pre-training with context (SSP), on documents of paragraphs.
 
     Writes an ordinary Hugging Face folder with three token types, which `train teach`, `train pairwise` and
@@ -41,4 +27,4 @@ def pretrain(*, options: PretrainOptions) -> Pretrained:
     """
     from cerberank_papers.pretraining.pretraining_job import PretrainingJob  # noqa: PLC0415 - loads torch
 
-    return Pretrained(folder=options.out, figures=run_job(PretrainingJob(options)))
+    return train(PretrainingJob(options))

@@ -31,7 +31,6 @@ from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.loop import EqualSteps, Learner, Losses, Source
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run_data import folder_content
-from cerberank_training.runs.settings import bound_settings
 
 
 class TextRankerJob(RankingJob[PairwiseOptions]):
@@ -83,7 +82,7 @@ class TextRankerJob(RankingJob[PairwiseOptions]):
     @property
     def bound(self) -> dict[str, Any]:
         """The content of base, data and teachers, and the settings."""
-        options, loss = self.options, self.options.loss
+        options = self.options
         return {
             "base": self.base.content(),
             **self.data.bound,
@@ -92,11 +91,9 @@ class TextRankerJob(RankingJob[PairwiseOptions]):
                 "system": options.system,
                 "layers": options.layers,
                 "sampling": asdict(self.sampling),
-                "encoding": options.lengths.encoding.model_dump(),
-                "objective": asdict(loss.objective),
-                "mean": loss.mean,
-                "colbert_texts": loss.colbert_texts,
-                "train": bound_settings(self.config),
+                "lengths": asdict(options.lengths),
+                "loss": asdict(options.loss),
+                "train": self.config.bound,
             },
         }
 

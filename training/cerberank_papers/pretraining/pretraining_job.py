@@ -27,7 +27,6 @@ from cerberank_training.runs.loop import FINAL, EqualSteps, Learner, Losses
 from cerberank_training.runs.processes import Processes
 from cerberank_training.runs.record import RunRecord
 from cerberank_training.runs.run_data import Content, check_held_out, data_content
-from cerberank_training.runs.settings import bound_settings
 from cerberank_training.teachers.scoring.hugging_face import logit_difference
 
 REASON = "pre-training starts from a Hugging Face encoder"
@@ -101,7 +100,7 @@ class PretrainingJob(Job[PretrainOptions]):
             "generator": generator,
             "documents": documents,
             "dev": dev,
-            "settings": settings | bound_settings(self.config),
+            "settings": settings | self.config.bound,
         }
 
     @property

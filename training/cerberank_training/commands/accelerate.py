@@ -60,7 +60,7 @@ from cerberank_training.runs.job import Job, run_job
 from cerberank_training.runs.launched import launched_processes
 from cerberank_training.runs.loop import Learner
 from cerberank_training.runs.record import RunRecord
-from cerberank_training.runs.settings import RunOptions, TrainConfig, bound_settings
+from cerberank_training.runs.settings import RunOptions, TrainConfig
 from cerberank_training.teachers.scoring.teacher import files_revision
 
 TOKEN_FEATURES = 32
@@ -228,7 +228,7 @@ class ExitsJob(Job[AccelerateOptions]):
     @property
     def bound(self) -> dict[str, Any]:
         """All that determines the states, the questions that are held out, and the settings."""
-        more = {"held_out": self.options.held_out, "settings": bound_settings(self.config)}
+        more = {"held_out": self.options.held_out, "settings": self.config.bound}
         return self._read() | more
 
     @property

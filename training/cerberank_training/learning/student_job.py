@@ -139,27 +139,23 @@ class StudentJob(RankingJob[DistilOptions]):
         return replace(settings, shape=shape, train=settings.train.resolved(len(self.groups)))
 
     @cached_property
-    def folders(self) -> dict[Path, Path]:
-        """The score cache of each `--teacher`; the scores of a model are computed once, into the run's folder."""
-        folders = {}
+    def teachers(self) -> dict[Path, TeacherScoreCache]:
+        """The teachers' scores by `--teacher`; those of a model are computed once, into the run's folder."""
+        caches = {}
         for number, place in enumerate(dict.fromkeys(self.options.teacher), start=1):
-            folders[place] = place
+            folder = place
             if is_model(place):
                 data = scored_data(self.groups, self.trained_on)
-                folder = folders[place] = self.out / "scores" / f"{number}-{name_of(place.name)}"
+                folder = self.out / "scores" / f"{number}-{name_of(place.name)}"
                 note_of(self.verb, f"--teacher {place} is a model: its scores of {data} are computed once, in {folder}")
                 score_by_model(place, folder, data, device=self.options.run.place)
-        return folders
-
-    @cached_property
-    def teachers(self) -> dict[Path, TeacherScoreCache]:
-        """The teachers' scores by `--teacher`."""
-        return {place: TeacherScoreCache.open(folder) for place, folder in self.folders.items()}
+            caches[place] = TeacherScoreCache.open(folder)
+        return caches
 
     @cached_property
     def contents(self) -> list[Content]:
         """The identity of each teacher's scores, in the order of the heads."""
-        return [self.teachers[place].content(self.folders[place]) for place in self.options.teacher]
+        return [self.teachers[place].content() for place in self.options.teacher]
 
     @property
     def bound(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from cerberank_models.windows import Reading
 from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling
 from cerberank_training.evaluation.dev_options import RECIPE_HELP, DevQuestions, Select, data_help
 from cerberank_training.learning.strategies import Choice, lessons
-from cerberank_training.runs.settings import RunOptions, TrainConfig, bound_settings
+from cerberank_training.runs.settings import RunOptions, TrainConfig
 
 RESULT = Group("Evaluation and result", sort_key=5)
 
@@ -297,17 +297,10 @@ class StudentSettings:
 
         The sampling is included if groups are `drawn` in the run.
         """
-        shape = self.shape
-        return {
-            "shape": {
-                **{name: getattr(shape, name) for name in ("body_layers", "heads", "layers", "token_types")},
-                "exits": [exit_.model_dump() for exit_ in shape.exit_configs],
-            },
-            "encoding": shape.encoding.model_dump(),
-            "objective": asdict(self.objective) | {"strategy": strategy},
-            **({"sampling": {"mode": self.examples.sampling} | asdict(self.sampling)} if drawn else {}),
-            "train": bound_settings(self.train),
-        }
+        shape = {name: value for name, value in asdict(self.shape).items() if name != "name"}
+        objective = asdict(self.objective) | {"strategy": strategy}
+        settings = {"shape": shape, "objective": objective, "train": self.train.bound}
+        return settings | ({"examples": asdict(self.examples)} if drawn else {})
 
 
 @Parameter(name="*")

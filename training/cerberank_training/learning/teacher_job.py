@@ -90,11 +90,10 @@ class TeacherJob(RankingJob[TeachOptions]):
     @property
     def bound(self) -> dict[str, Any]:
         """The content of base and data, and the settings."""
-        examples = self.options.examples
         return {
             "base": self.base.content(),
             **self.data.bound,
-            "sampling": {"mode": examples.sampling} | asdict(examples.chosen()),
+            "examples": asdict(self.options.examples),
             "settings": self.config.bound,
         }
 

@@ -5,7 +5,7 @@ Annotations are evaluated here, because cyclopts reads those of `TrainConfig` in
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
@@ -14,7 +14,7 @@ from cerberank_models.commands.values import Count, DataSpec, Interval, NotNegat
 from cerberank_models.convert.teacher_input import SPECIAL_TOKENS, TeacherInput
 from cerberank_training.evaluation.dev_options import RECIPE_HELP, DevQuestions, Select, data_help
 from cerberank_training.learning.student_settings import Context, ExampleOptions, Layers, TokenTypes
-from cerberank_training.runs.settings import RunOptions, TrainConfig, bound_settings
+from cerberank_training.runs.settings import RunOptions, TrainConfig
 
 TRAINING = Group("Training (the rate rises in the warm-up, then falls linearly to 0)", sort_key=1)
 
@@ -51,14 +51,6 @@ class TeacherConfig(TrainConfig):
     def input(self) -> TeacherInput:
         """The rules by which a pair becomes the teacher's input."""
         return TeacherInput(max_length=self.max_length, context=self.context)
-
-    @property
-    def bound(self) -> dict[str, Any]:
-        """The settings with which a run that was begun must go on."""
-        texts = {"context", "max_length"}
-        return {name: value for name, value in bound_settings(self).items() if name not in texts} | {
-            "input": self.input.model_dump()
-        }
 
 
 @Parameter(name="*")

@@ -92,6 +92,11 @@ class TrainConfig:
         """The highest learning rates by their names in the log; a second one is that of fresh weights."""
         return {"learning_rate": self.learning_rate}
 
+    @property
+    def bound(self) -> dict[str, Any]:
+        """The settings that the record of a job binds, beside the steps and the patience that every record binds."""
+        return {name: value for name, value in asdict(self).items() if name not in UNBOUND}
+
     def resolved(self, examples: int) -> Self:
         """The settings with whole numbers of steps, for an epoch of this many `examples`."""
         steps = self.steps if self.epochs is None else math.ceil(self.epochs * examples / self.examples_per_step)
@@ -118,11 +123,6 @@ class TrainConfig:
         ramp = max(1.0, ramp_steps(self.warmup, self.steps))
         rising = (step + 1) / ramp
         return min(rising, (self.steps - step) / max(1.0, self.steps - ramp)) if self.decay else min(rising, 1.0)
-
-
-def bound_settings(config: TrainConfig) -> dict[str, Any]:
-    """The settings that the record of a job binds, beside the steps and the patience that every record binds."""
-    return {name: value for name, value in asdict(config).items() if name not in UNBOUND}
 
 
 @Parameter(name="*")

@@ -92,9 +92,10 @@ class CacheManifest(Frozen):
 class TeacherScoreCache:
     """The scores of a complete cache in memory, which takes 12 bytes a pair. A pair is found by binary search."""
 
-    def __init__(self, manifest: CacheManifest, keys: Keys, scores: Floats) -> None:
+    def __init__(self, manifest: CacheManifest, keys: Keys, scores: Floats, folder: Path = Path()) -> None:
         """Use keys [n] and scores [n] in any order. If a key occurs twice, its first score is used."""
         self.manifest = manifest
+        self._folder = folder
         self._keys, first = np.unique(keys, return_index=True)
         self._scores = scores[first]
 
@@ -110,16 +111,16 @@ class TeacherScoreCache:
             )
         tables = [_read_shard(path, manifest, shard) for shard, path in enumerate(paths)]
         keys, scores = (np.concatenate([table[name].to_numpy() for table in tables]) for name in ("key", "score"))
-        return cls(manifest, keys, scores)
+        return cls(manifest, keys, scores, folder)
 
     @property
     def teacher(self) -> TeacherIdentity:
         """The teacher that gave the scores."""
         return self.manifest.teacher
 
-    def content(self, folder: Path) -> Content:
-        """The identity of the scores in `folder`: the teacher, its input, and the SHA-256 of every shard."""
-        shards = [shard_path(folder, shard) for shard in range(self.manifest.shards)]
+    def content(self) -> Content:
+        """The identity of the scores: the teacher, its input, and the SHA-256 of every shard."""
+        shards = [shard_path(self._folder, shard) for shard in range(self.manifest.shards)]
         digests = {path.name: file_digest(path) for path in shards}
         return self.teacher.model_dump(exclude={"name"}) | {SHA256: digests}
 
