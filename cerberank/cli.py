@@ -147,8 +147,8 @@ COMMANDS = (
     *_of(
         TRAINING,
         "training",
-        ("train teach", "commands.teach:app", "Fine-tune a cross-encoder as a teacher (TANDA)."),
-        ("train distil", "commands.distil:app", "Train a student by a recipe, on labels or teachers' scores."),
+        ("train teach", "commands.train:teach_app", "Fine-tune a cross-encoder as a teacher (TANDA)."),
+        ("train distil", "commands.train:distil_app", "Train a student by a recipe, on labels or teachers' scores."),
         ("train accelerate", "commands.accelerate:accelerate", "Add exits to a ranker, trained on its own scores."),
         ("data mine", "commands.mine:mine", "Find hard negatives for questions in a collection."),
         ("data score", "commands.score:score", "Score pairs with a teacher, and keep the scores on disk."),
@@ -157,8 +157,8 @@ COMMANDS = (
     *_of(
         PAPERS,
         "training",
-        ("train pretrain", "commands.pretrain:app", "Continue the pre-training of an encoder on documents (SSP)."),
-        ("train pairwise", "commands.pairwise:app", "Train bi-encoders and their teachers on triples (TRMD)."),
+        ("train pretrain", "commands:pretrain_app", "Continue the pre-training of an encoder on documents (SSP)."),
+        ("train pairwise", "commands:pairwise_app", "Train bi-encoders and their teachers on triples (TRMD)."),
         ("train sweep", "sweep.app:app", "Train a recipe with several settings, or a paper's systems."),
     ),
     *_of(

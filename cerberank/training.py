@@ -13,7 +13,7 @@ from cerberank.call import Several, call
 
 if TYPE_CHECKING:
     from cerberank_models.commands.weights import Agreement
-    from cerberank_training.commands.accelerate import Accelerated
+    from cerberank_training.acceleration.settings import Accelerated
     from cerberank_training.commands.evaluation.calibrate import Calibrated
     from cerberank_training.commands.evaluation.ensemble import SystemFigures
     from cerberank_training.commands.export import Exported

@@ -90,7 +90,7 @@ def test_a_run_that_patience_ended_says_so(folder: Path, tmp_path: Path) -> None
         ({"stages": "join"}, 'Did you mean "joint"'),
         ({"tau": [1, 2]}, "tau has 2 numbers"),
         ({"examples_per_step": 2, "tokens_per_step": 9}, "examples_per_step and tokens_per_step are two sizes"),
-        ({"forms": "int9"}, "forms are of fp32, fp16, int8, not int9"),
+        ({"forms": "int9"}, "for forms. Takes some of fp32, fp16, int8, or none, not int9"),
         ({"teacher": "scores"}, "scores is neither a score cache"),
         ({"train": pd.DataFrame({"a": [1]})}, r"^train:1: which column is the question"),
         ({"dev": [*ROWS, {"question": "q", "text": "a", "label": "x"}]}, r"^dev:26: "),

@@ -12,7 +12,7 @@ from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.data.sampling import Sampler
-from cerberank_training.learning.student_settings import ExampleOptions
+from cerberank_training.learning.settings import ExampleOptions
 from cerberank_training.teachers.pair_keys import data_digest, pair_keys
 from cerberank_training.teachers.teacher_score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
 

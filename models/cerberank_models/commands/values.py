@@ -84,8 +84,22 @@ Interval = Annotated[float, Parameter(converter=_interval, n_tokens=1, validator
 """A whole number of steps, or a share of them below 1."""
 Integers = Annotated[tuple[int, ...], listed(int, "2,4")]
 Names = Annotated[tuple[str, ...], listed(str, "fp32,int8")]
+
+
+def _check_forms(type_: Any, names: Sequence[str] | None) -> None:
+    if unknown := sorted({*(names or ())} - {*ONNX_FORMS}):
+        raise ValueError(f"Takes some of {', '.join(ONNX_FORMS)}, or none, not {', '.join(unknown)}")
+
+
+ONNX_FORMS = ("fp32", "fp16", "int8")
+OnnxForms = Annotated[Names, Parameter(validator=_check_forms)]
 DataSpec = NewType("DataSpec", str)
 """Data as FORMAT:PATH; calls from Python may give rows in memory instead."""
+
+
+def data_help(what: str) -> str:
+    """The help of an option that names questions."""
+    return f"{what}, as FORMAT:PATH (docs/data.md)."
 
 
 def arguments_of(

@@ -15,7 +15,7 @@ from tests.training.letters import dev_jsonl, jsonl
 from cerberank_models.commands.values import arguments_of
 from cerberank_models.first_stage.bi_encoders import read_bi_encoder
 from cerberank_models.first_stage.text_ranker_folder import read_text_ranker
-from cerberank_papers.commands.pairwise import pairwise, settings_from_recipe
+from cerberank_papers.commands import pairwise, settings_from_recipe
 from cerberank_papers.pairwise.settings import PairwiseOptions
 
 

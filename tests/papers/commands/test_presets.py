@@ -16,14 +16,14 @@ from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_papers.commands import pairwise, pretrain
 from cerberank_papers.pretraining.examples import GROUP
 from cerberank_papers.pretraining.settings import PretrainingConfig
-from cerberank_training.commands import teach
 from cerberank_training.commands.presets import options_from_recipe, presets, read_preset, student_settings
+from cerberank_training.commands.train import teach
 from cerberank_training.data.sampling import Group, PairSampling
+from cerberank_training.learning.settings import TeacherConfig, TeachOptions
 from cerberank_training.learning.student_job import TokenSteps
-from cerberank_training.learning.teacher_settings import TeacherConfig
 from cerberank_training.runs.settings import ramp_steps
 
-COMMANDS = {"teach": teach.teach, "pretrain": pretrain.pretrain, "pairwise": pairwise.pairwise}
+COMMANDS = {"teach": teach, "pretrain": pretrain, "pairwise": pairwise}
 NEEDED = {
     "teach": ("--base", "b", "--train", "asnq:t", "--dev", "asnq:d", "--out", "nowhere"),
     "pretrain": ("--base", "b", "--documents", "text:t", "--dev", "text:d", "--out", "nowhere"),
@@ -45,7 +45,7 @@ def options(name: str, *words: str) -> Any:
 
 def teacher(name: str, pairs: int = PAIRS["asnq"]) -> TeacherConfig:
     """The run of `train teach` on so many pairs."""
-    chosen: teach.TeachOptions = options(name)
+    chosen: TeachOptions = options(name)
     return chosen.training.resolved(pairs)
 
 
@@ -121,16 +121,16 @@ def test_pre_training_takes_whole_groups_near_the_papers_4096() -> None:
 def test_a_call_changes_a_preset(tmp_path: Path) -> None:
     """Options that are given count, steps instead of epochs; a file changes a preset for any command."""
     assert options("tanda/adapt-bert", "--learning-rate", "3e-5").training.learning_rate == 3e-5
-    changed: teach.TeachOptions = options("tanda/adapt-bert", "--steps", "9")
+    changed: TeachOptions = options("tanda/adapt-bert", "--steps", "9")
     assert (changed.training.steps, changed.training.epochs) == (9, None)
     (tmp_path / "mine.toml").write_text(
         'from = "tanda/adapt-bert"\nepochs = { value = 3, source = "ours" }\nmax-length = 64\n'
     )
-    mine: teach.TeachOptions = options(str(tmp_path / "mine.toml"))
+    mine: TeachOptions = options(str(tmp_path / "mine.toml"))
     assert (mine.training.epochs, mine.training.max_length, mine.training.learning_rate) == (3, 64, 1e-6)
     assert read_preset(str(tmp_path / "mine.toml")).name == "mine.toml (from tanda/adapt-bert: epochs 3, max_length 64)"
     with pytest.raises(ValueError, match="--recipe mini is for `train distil`, not for `train teach`"):
-        arguments_of(teach.teach, [*NEEDED["teach"], "--recipe", "mini"], config=options_from_recipe("teach"))
+        arguments_of(teach, [*NEEDED["teach"], "--recipe", "mini"], config=options_from_recipe("teach"))
     with pytest.raises(ValueError, match="is for `train teach`, not for `train distil`"):
         student_settings("tanda/adapt-bert")
 

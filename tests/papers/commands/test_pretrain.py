@@ -11,8 +11,8 @@ from tests.papers.pretraining.documents import articles, paragraphs
 from tests.papers.pretraining.networks import save_base
 from tests.program import program, replaced
 
+from cerberank_training.learning.settings import StudentShape
 from cerberank_training.learning.student_network import build_student
-from cerberank_training.learning.student_settings import StudentShape
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.tracking.log_file import read_log
 

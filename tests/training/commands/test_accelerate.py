@@ -26,11 +26,12 @@ from cerberank_models.commands.import_model import ImportOptions, import_model
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import ExitConfig
 from cerberank_models.rank_pairs import rank_pairs
-from cerberank_training.commands.accelerate import AccelerateOptions, ExitsJob
-from cerberank_training.commands.tune import SECTION
-from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content
+from cerberank_training.acceleration.exits_job import ExitsJob
+from cerberank_training.acceleration.settings import AccelerateOptions
+from cerberank_training.evaluation.schedule_search import SECTION
 from cerberank_training.runs.settings import RunOptions
 from cerberank_training.runs.tracking.log_file import LogFile, read_log
+from cerberank_training.runs.unlabelled import unlabelled, unlabelled_content
 
 main = program("train accelerate")
 
@@ -142,7 +143,7 @@ def test_a_killed_run_goes_on_to_the_same_checkpoint(
     with monkeypatch.context() as patch:
         patch.setattr(LogFile, "figures", lambda file, step, values: stop() if step == 3 else log(file, step, values))
         assert main(call) == 130
-    monkeypatch.setattr("cerberank_training.commands.accelerate.export_checkpoint", stop)
+    monkeypatch.setattr("cerberank_training.acceleration.accelerated.export_checkpoint", stop)
     assert main(call) == 130
     assert starts == 20 + (60 - 19) + 5  # the gate reads five questions
     monkeypatch.undo()

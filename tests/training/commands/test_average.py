@@ -16,8 +16,8 @@ from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.config import TunedSchedule
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.commands.average import average_rankers
+from cerberank_training.learning.settings import StudentShape
 from cerberank_training.learning.student_network import build_student
-from cerberank_training.learning.student_settings import StudentShape
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.summary import training_data
 

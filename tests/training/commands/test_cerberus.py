@@ -19,8 +19,8 @@ from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.ranker import Ranker
+from cerberank_training.learning.settings import StudentShape
 from cerberank_training.learning.student_network import build_student, fitted
-from cerberank_training.learning.student_settings import StudentShape
 from cerberank_training.runs.base import open_base
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 

@@ -11,7 +11,7 @@ from tests.training.letters import questions
 
 from cerberank_training.data import open_questions
 from cerberank_training.data.sampling import sampler_for
-from cerberank_training.learning.student_settings import ExampleOptions
+from cerberank_training.learning.settings import ExampleOptions
 
 
 def data(path: Path, prefix: str = "") -> str:

@@ -10,10 +10,10 @@ from tests.program import program
 
 from cerberank_models.commands.values import arguments_of, error_message
 from cerberank_models.output import UsageError
-from cerberank_training.commands.distil import distil
 from cerberank_training.commands.presets import options_from_recipe, read_preset, student_settings
+from cerberank_training.commands.train import distil
 from cerberank_training.data.sampling import PairSampling
-from cerberank_training.learning.student_settings import ExampleOptions, StudentSettings
+from cerberank_training.learning.settings import ExampleOptions, StudentSettings
 
 ELECTRA = "electra-base-b11-3h1"
 

@@ -14,8 +14,8 @@ from tests.tanda import TOKENIZERS, Twin
 from tests.training.letters import dev_jsonl, jsonl, questions
 
 from cerberank_models.convert.teacher_input import TeacherInput
+from cerberank_training.learning.settings import StudentShape
 from cerberank_training.learning.student_network import build_student, fitted
-from cerberank_training.learning.student_settings import StudentShape
 from cerberank_training.runs.base import open_base
 from cerberank_training.teachers.scoring.open import open_teacher
 from cerberank_training.teachers.scoring.teacher import TeacherSpec

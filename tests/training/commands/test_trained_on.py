@@ -11,9 +11,9 @@ from tests.training.letters import jsonl
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
-from cerberank_training.commands.unlabelled import unlabelled, unlabelled_trained_on
 from cerberank_training.runs.run_data import data_content
 from cerberank_training.runs.summary import spec_name
+from cerberank_training.runs.unlabelled import unlabelled, unlabelled_trained_on
 
 
 @pytest.fixture

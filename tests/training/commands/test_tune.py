@@ -12,7 +12,7 @@ from tests.program import program, replaced
 
 from cerberank_models.checkpoint.first_stage_files import encoder_graph
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_training.commands.tune import SECTION
+from cerberank_training.evaluation.schedule_search import SECTION
 
 average = program("checkpoint average")
 evaluate = program("evaluate")

@@ -14,7 +14,7 @@ from cerberank_training.data.chat_form import chat_form
 from cerberank_training.data.distractors import changed, without_answer
 from cerberank_training.data.mixture import Additions, Mixture
 from cerberank_training.data.sampling import Sampler, sampler_for
-from cerberank_training.learning.student_settings import ExampleOptions
+from cerberank_training.learning.settings import ExampleOptions
 
 
 def table(name: str, count: int, *, answered: bool = True) -> QuestionTable:

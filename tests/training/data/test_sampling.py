@@ -20,7 +20,7 @@ from cerberank_training.data.sampling import (
     Sampler,
     sampler_for,
 )
-from cerberank_training.learning.student_settings import ExampleOptions
+from cerberank_training.learning.settings import ExampleOptions
 
 LABELS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=8).filter(
     lambda labels: any(any(rows) and not all(rows) for rows in labels)

@@ -15,8 +15,8 @@ from tests.training.letters import questions as letters
 
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.evaluation.dev_figures import dev_figures
+from cerberank_training.learning.settings import StudentConfig, StudentObjective
 from cerberank_training.learning.student_job import network_ranks, student_learner
-from cerberank_training.learning.student_settings import StudentConfig, StudentObjective
 from cerberank_training.runs.loop import Loop
 from cerberank_training.runs.processes import TIMEOUT, Processes, leave_group
 

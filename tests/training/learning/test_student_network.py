@@ -30,8 +30,8 @@ from cerberank_models.convert.source_network import read_config, read_network
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.commands.presets import student_settings
+from cerberank_training.learning.settings import StudentObjective, StudentShape
 from cerberank_training.learning.student_network import Student, build_student, copied_heads, fitted
-from cerberank_training.learning.student_settings import StudentObjective, StudentShape
 from cerberank_training.runs.base import open_base
 
 READS = {"max_length": ENCODING.max_length, "question_length": ENCODING.question_length}

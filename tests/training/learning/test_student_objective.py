@@ -17,9 +17,9 @@ from cerberank_training.learning.losses import (
     ranking_loss,
     squared_loss,
 )
+from cerberank_training.learning.settings import StudentObjective, TeacherLoss
 from cerberank_training.learning.strategies import Choice, strategy_of
 from cerberank_training.learning.student_losses import exit_loss, heads_loss
-from cerberank_training.learning.student_settings import StudentObjective, TeacherLoss
 
 GENERATOR = torch.Generator().manual_seed(0)
 LABELS = torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0])

@@ -24,8 +24,8 @@ from cerberank_models.transformer import Family
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.data.sampling import Group, Sampler
 from cerberank_training.learning.batch import Batch
+from cerberank_training.learning.settings import ExampleOptions, StudentConfig
 from cerberank_training.learning.student_job import TokenSteps, first_pairs_cut, student_learner
-from cerberank_training.learning.student_settings import ExampleOptions, StudentConfig
 from cerberank_training.runs import loop
 from cerberank_training.runs.computing import tensor_cores
 from cerberank_training.runs.loop import BatchLoss, DivergenceError, Learner, Loop, Source

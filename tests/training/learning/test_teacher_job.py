@@ -17,8 +17,8 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
 from cerberank_training.evaluation.dev_figures import dev_figures
+from cerberank_training.learning.settings import TeacherConfig
 from cerberank_training.learning.teacher_job import classifier, teacher_learner, teacher_ranks
-from cerberank_training.learning.teacher_settings import TeacherConfig
 from cerberank_training.runs.base import Base, open_base
 from cerberank_training.runs.loop import Loop
 from cerberank_training.runs.settings import Precision

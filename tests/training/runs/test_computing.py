@@ -11,8 +11,8 @@ import torch
 from tests.tiny import random_ranker
 
 from cerberank_training.data.sampling import PairSampling
+from cerberank_training.learning.settings import ExampleOptions, StudentConfig
 from cerberank_training.learning.student_job import step_work
-from cerberank_training.learning.student_settings import ExampleOptions, StudentConfig
 from cerberank_training.runs import computing
 
 

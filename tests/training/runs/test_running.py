@@ -32,11 +32,3 @@ def test_a_killed_process_runs_no_more(tmp_path: Path) -> None:
     assert not is_running(tmp_path)
     with running(tmp_path):
         assert is_running(tmp_path)
-
-
-def test_torchruns_other_processes_do_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first process holds the folder for all."""
-    with running(tmp_path):
-        monkeypatch.setenv("RANK", "1")
-        with running(tmp_path):
-            assert is_running(tmp_path)

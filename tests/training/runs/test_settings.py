@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cerberank_training.learning.student_settings import StudentConfig
+from cerberank_training.learning.settings import StudentConfig
 
 
 def test_stages_are_drawn_uniformly_after_the_warm_start() -> None:

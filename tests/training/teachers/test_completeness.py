@@ -18,7 +18,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.data.sampling import PairSampler, PairSampling, SampledGroups, Sampler
 from cerberank_training.learning import student_job
-from cerberank_training.learning.student_settings import ExampleOptions
+from cerberank_training.learning.settings import ExampleOptions
 from cerberank_training.teachers import completeness
 from cerberank_training.teachers.completeness import refuse_missing_scores, score_command
 from cerberank_training.teachers.pair_keys import data_digest, pair_keys

@@ -14,9 +14,8 @@ from cyclopts.validators import Number
 
 from cerberank_models.commands.values import RECIPE_KEY, Count, DataSpec, NotNegative, Positive, Share
 from cerberank_models.text_config import TextEncodingConfig
-from cerberank_training.evaluation.dev_options import RECIPE_HELP, DevQuestions, Select
-from cerberank_training.learning.student_settings import Layers
-from cerberank_training.runs.settings import Precision, RunOptions, TrainConfig
+from cerberank_training.learning.settings import Layers, Select
+from cerberank_training.runs.settings import RECIPE_HELP, DevQuestions, Precision, RunOptions, TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,9 +13,8 @@ from cerberank_models.commands.values import RECIPE_KEY, Count, DataSpec, Interv
 from cerberank_models.config import NewTypes
 from cerberank_papers.pretraining.documents import READERS
 from cerberank_papers.pretraining.examples import GROUP, Objective
-from cerberank_training.evaluation.dev_options import RECIPE_HELP
-from cerberank_training.learning.student_settings import Layers
-from cerberank_training.runs.settings import RunOptions, TrainConfig
+from cerberank_training.learning.settings import Layers
+from cerberank_training.runs.settings import RECIPE_HELP, RunOptions, TrainConfig
 
 METRICS = ("ssp_accuracy", "ssp_first", "ssp_hard")
 """The figures of the binary head, in percent. The last is only measured if there are hard negatives."""

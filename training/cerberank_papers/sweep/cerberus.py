@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.options import BackendOptions, Device, Windows, check_device, chosen_device
-from cerberank_models.commands.values import Count, DataSpec, Integers, Names
+from cerberank_models.commands.values import Count, DataSpec, Integers, Names, data_help
 from cerberank_models.output import UsageError
 from cerberank_papers.sweep.grid import HEADER, Alphas, Rates, Sizes, Taus, Warmups, finished_points
 from cerberank_papers.sweep.sweep_runs import (
@@ -29,8 +29,8 @@ from cerberank_papers.sweep.sweep_runs import (
     write_table,
 )
 from cerberank_training.commands.presets import flag_of, student_settings
-from cerberank_training.evaluation.dev_options import RECIPE_HELP, DevQuestions, data_help
 from cerberank_training.learning.strategies import Choice, strategy_of
+from cerberank_training.runs.settings import RECIPE_HELP, DevQuestions
 
 GRID = ("alpha", "tau", "learning_rate", "examples_per_step", "warmup")
 """The settings that a grid can choose for each row."""

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.options import Device
-from cerberank_models.commands.values import DataSpec, listed
+from cerberank_models.commands.values import DataSpec, data_help, listed
 from cerberank_models.output import UsageError
 from cerberank_papers.sweep.sweep_runs import (
     Evaluation,
@@ -34,7 +34,6 @@ from cerberank_papers.sweep.sweep_runs import (
     trained,
     write_table,
 )
-from cerberank_training.evaluation.dev_options import data_help
 
 FAMILIES = ("albert", "roberta", "electra")
 LARGE = tuple(f"{family}-large" for family in FAMILIES)

@@ -30,10 +30,8 @@ from cerberank_papers.sweep.sweep_runs import (
 )
 from cerberank_training.commands.presets import flag_of
 from cerberank_training.evaluation.report import table
-from cerberank_training.learning.student_settings import DistilOptions
-from cerberank_training.learning.teacher_settings import TeachOptions
-from cerberank_training.runs.launched import note_of
-from cerberank_training.runs.record import read_record
+from cerberank_training.learning.settings import DistilOptions, TeachOptions
+from cerberank_training.runs.record import note_of, read_record
 from cerberank_training.teachers.scoring.model_scores import is_model
 
 NUMBER = r"([0-9.e+-]+)"

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.options import Device
-from cerberank_models.commands.values import DataSpec
+from cerberank_models.commands.values import DataSpec, data_help
 from cerberank_papers.pretraining.examples import Objective
 from cerberank_papers.sweep.sweep_runs import (
     Evaluation,
@@ -27,7 +27,6 @@ from cerberank_papers.sweep.sweep_runs import (
     trained,
     write_table,
 )
-from cerberank_training.evaluation.dev_options import data_help
 
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 ROWS = ("no-context", "context", *OBJECTIVES)

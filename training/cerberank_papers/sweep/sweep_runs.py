@@ -23,13 +23,11 @@ from cerberank_models.checkpoint.bound import SHA256
 from cerberank_models.commands.values import Count, DataSpec, Integers, arguments_of, listed
 from cerberank_models.output import say, say_written
 from cerberank_models.python_process import python_command
-from cerberank_papers.commands.pairwise import pairwise, settings_from_recipe
-from cerberank_papers.commands.pretrain import pretrain
+from cerberank_papers.commands import pairwise, pretrain, settings_from_recipe
 from cerberank_papers.pairwise.pairwise_job import TextRankerJob
 from cerberank_papers.pretraining.pretraining_job import PretrainingJob
-from cerberank_training.commands.distil import distil
 from cerberank_training.commands.presets import options_from_recipe
-from cerberank_training.commands.teach import teach
+from cerberank_training.commands.train import distil, teach
 from cerberank_training.data import Subset
 from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.systems.comparison import compare_systems

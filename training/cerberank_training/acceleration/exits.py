@@ -29,8 +29,6 @@ from cerberank_training.learning.student_network import copy_norm
 from cerberank_training.runs.loop import EqualSteps, Learner, Losses
 from cerberank_training.runs.settings import TrainConfig
 
-EXAMPLES_PER_STEP = 8
-"""The number of questions of a step. With 32 the exits learn the order worse in as many epochs (decision 0011)."""
 TAU = 2.0
 """The temperature of both orders; it gives weight to more candidates than the model's first."""
 POINTS_WEIGHT = 0.3

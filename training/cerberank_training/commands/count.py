@@ -7,11 +7,11 @@ from typing import Annotated, get_args
 
 from cyclopts import Parameter
 
+from cerberank_models.commands.values import data_help
 from cerberank_models.output import say
 from cerberank_models.progress import progress
 from cerberank_training.data import Subset, read_questions
 from cerberank_training.data.question import within
-from cerberank_training.evaluation.dev_options import data_help
 from cerberank_training.evaluation.report import table
 
 

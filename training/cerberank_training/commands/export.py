@@ -23,12 +23,12 @@ from cerberank_models.convert.hugging_face_folder import export_hugging_face
 from cerberank_models.convert.source import CERBERUS
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, note, say
-from cerberank_training.commands.unlabelled import int8_questions
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.gate import GateBounds, Parity, measure_parity
 from cerberank_training.evaluation.variants import Scorer
 from cerberank_training.runs.run_data import check_choice
 from cerberank_training.runs.summary import trained_on
+from cerberank_training.runs.unlabelled import int8_questions
 
 
 @Parameter(name="*")

@@ -9,7 +9,7 @@ from cerberank_models.commands.values import Count, DataSpec, Names
 from cerberank_models.first_stage.attach import attach
 from cerberank_models.first_stage.bi_encoders import read_bi_encoder
 from cerberank_models.output import note, say
-from cerberank_training.commands.unlabelled import int8_questions
+from cerberank_training.runs.unlabelled import int8_questions
 
 
 def first_stage(

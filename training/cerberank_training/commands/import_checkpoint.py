@@ -43,7 +43,7 @@ def import_(
     logging.basicConfig(format="cerberank import: %(message)s")
     questions: Questions = ()
     if int8_texts is not None:
-        from cerberank_training.commands.unlabelled import int8_questions  # noqa: PLC0415 - data need pyarrow
+        from cerberank_training.runs.unlabelled import int8_questions  # noqa: PLC0415 - data need pyarrow
 
         questions = int8_questions(int8_texts)
     import_model(source, out, options, calibration=questions)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from cerberank_models.commands.options import check_device, chosen_device
-from cerberank_models.commands.values import Count, DataSpec
+from cerberank_models.commands.values import Count, DataSpec, data_help
 from cerberank_models.convert.checkpoint_cache import trainable
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.output import note
@@ -25,7 +25,6 @@ from cerberank_training.data.mining.miner import Miner, positive_texts
 from cerberank_training.data.mining.search import Search, bm25_search, vector_search
 from cerberank_training.data.mining.select import Selection
 from cerberank_training.data.mining.work import Work, texts_digest
-from cerberank_training.evaluation.dev_options import data_help
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
 

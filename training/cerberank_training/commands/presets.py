@@ -28,9 +28,9 @@ from cyclopts.config import Dict
 
 from cerberank_models.commands.values import arguments_of, error_message
 from cerberank_models.output import UsageError
-from cerberank_training.evaluation.dev_options import DevQuestions
+from cerberank_training.learning.settings import ExampleOptions, StudentSettings, StudentShape
 from cerberank_training.learning.strategies import INFERRED
-from cerberank_training.learning.student_settings import ExampleOptions, StudentSettings, StudentShape
+from cerberank_training.runs.settings import DevQuestions
 
 FROM, VERB, ABOUT = "from", "verb", "about"
 DISTIL = "distil"

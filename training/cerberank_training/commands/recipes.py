@@ -9,7 +9,6 @@ from operator import getitem
 from typing import Any
 
 from cerberank_models.output import say
-from cerberank_training.commands.distil import app
 from cerberank_training.commands.presets import (
     DISTIL,
     WITHOUT_EFFECT,
@@ -18,6 +17,7 @@ from cerberank_training.commands.presets import (
     read_preset,
     student_settings,
 )
+from cerberank_training.commands.train import distil_app
 
 
 def recipes(name: str | None = None, /) -> list[Preset]:
@@ -53,7 +53,7 @@ def recipes(name: str | None = None, /) -> list[Preset]:
     # By the names that options and keys have; values that are not set, or have no effect, are left out.
     settings = {"settings": asdict(student_settings(name))}
     values: dict[str, Any] = {}
-    for option in app.assemble_argument_collection():
+    for option in distil_app.assemble_argument_collection():
         if option.parse and option.keys[:1] == ("settings",) and option.name.startswith("--"):
             values[option.name[2:].replace("-", "_")] = reduce(getitem, option.keys, settings)
     useless = {each for names, other, value, _ in WITHOUT_EFFECT if values[other] == value for each in names}

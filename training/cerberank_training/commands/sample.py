@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from cerberank_models.commands.values import Count, DataSpec, Whole
+from cerberank_models.commands.values import Count, DataSpec, Whole, data_help
 from cerberank_models.output import UsageError, note
 from cerberank_models.progress import progress
 from cerberank_training.commands.presets import student_settings
@@ -18,7 +18,7 @@ from cerberank_training.data.generic import writing_lines
 from cerberank_training.data.mixture import Additions, Mixture
 from cerberank_training.data.question_table import QuestionTable
 from cerberank_training.data.sampling import Group, PairSampler, Sampler, sampler_for
-from cerberank_training.evaluation.dev_options import RECIPE_HELP, data_help
+from cerberank_training.runs.settings import RECIPE_HELP
 
 NO_ADDITIONS = Additions()
 

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.registry import precisions_help
 from cerberank_models.commands.options import Device, check_device, chosen_device
-from cerberank_models.commands.values import Count, DataSpec
+from cerberank_models.commands.values import Count, DataSpec, data_help
 from cerberank_models.convert.checkpoint_cache import trainable
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.output import UsageError, note
 from cerberank_models.shards import Work, map_here, map_on_ray
-from cerberank_training.evaluation.dev_options import data_help
 from cerberank_training.teachers.scoring.external_scores import (
     Form,
     ScoreTable,

@@ -15,26 +15,25 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import with_section
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, Windows, check_device
-from cerberank_models.commands.values import Count, DataSpec, Integers, Share, Whole
+from cerberank_models.commands.values import Count, DataSpec, Integers, Share, Whole, data_help
 from cerberank_models.config import ListSchedule, RankerConfig, TunedSchedule
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.output import UsageError, say
 from cerberank_models.progress import progress
 from cerberank_models.windows import windowing_of
+from cerberank_training.commands.evaluation.evaluate_options import Schedules
 from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.data.deep_questions import DEPTH_PAIRS, deep_questions
-from cerberank_training.evaluation.dev_options import Schedules, data_help
 from cerberank_training.evaluation.dev_sets import FEWEST, DevSets, Measured
 from cerberank_training.evaluation.plots import FIGURE_2, tuning_plot
 from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.report import table
-from cerberank_training.evaluation.schedule_search import Tuning, TuningBounds, frontier, shares_text
+from cerberank_training.evaluation.schedule_search import SECTION, Tuning, TuningBounds, frontier, shares_text
 from cerberank_training.evaluation.schedule_search import tune as search
 from cerberank_training.evaluation.variants import AllScores, Scorer, score_depths, score_questions
 from cerberank_training.runs.run_data import check_choice
 from cerberank_training.runs.summary import check_not_trained_on
 
-SECTION = "Drop schedules"
 SHOWN = ("map", "mrr", "p@1", "ndcg@10")
 """Metrics of the table of schedules."""
 

@@ -19,6 +19,8 @@ from cerberank_training.evaluation.dev_sets import DevSets, Measured
 from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.report import table
 
+SECTION = "Drop schedules"
+"""The section of a model card with the table of schedules."""
 STEPS = (0.05, 0.1)
 """The changes of a share that the search tries; it begins with the larger."""
 MOST = 0.95

@@ -15,7 +15,7 @@ from cerberank_models.backends.device_memory import return_unused_memory
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.model_card import RUN, read_terms
 from cerberank_models.checkpoint.store.checkpoint_store import is_name, name_of
-from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
+from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
@@ -38,19 +38,18 @@ from cerberank_training.evaluation.dev_figures import RankedQuestions, RankingJo
 from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.variants import Scorer, rank_questions
 from cerberank_training.learning.batch import Batch, make_batch
-from cerberank_training.learning.strategies import strategy_of
-from cerberank_training.learning.student_losses import StudentLoss
-from cerberank_training.learning.student_network import Student, build_student, copied_heads, fitted
-from cerberank_training.learning.student_settings import (
+from cerberank_training.learning.settings import (
     DistilOptions,
     StudentConfig,
     StudentObjective,
     StudentSettings,
 )
+from cerberank_training.learning.strategies import strategy_of
+from cerberank_training.learning.student_losses import StudentLoss
+from cerberank_training.learning.student_network import Student, build_student, copied_heads, fitted
 from cerberank_training.runs.base import Base, open_base
-from cerberank_training.runs.launched import launched_processes, note_of
 from cerberank_training.runs.loop import EqualSteps, Learner, Source
-from cerberank_training.runs.record import RunRecord, results_suffix
+from cerberank_training.runs.record import RunRecord, launched_processes, note_of, results_suffix
 from cerberank_training.runs.run_data import Content
 from cerberank_training.runs.summary import dev_metric, run_card, summary_of, training_data
 from cerberank_training.teachers.completeness import refuse_missing_scores, scored_data
@@ -97,8 +96,6 @@ class StudentJob(RankingJob[DistilOptions]):
         """Raise what is wrong with any option that can be told without reading data or a base."""
         options = self.options
         options.settings.check(sampled=options.groups is not None)
-        if unknown := set(self.forms) - set(PARITY):
-            raise ValueError(f"--forms are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
         _ = self.strategy
         models = [place for place in options.teacher if is_model(place)]
         if models and launched_processes() > 1:

@@ -17,8 +17,8 @@ from cerberank_training.learning.losses import (
     ranking_loss,
     squared_loss,
 )
+from cerberank_training.learning.settings import StudentConfig, StudentObjective, of_head
 from cerberank_training.learning.strategies import lessons
-from cerberank_training.learning.student_settings import StudentConfig, StudentObjective, of_head
 from cerberank_training.runs.loop import Losses
 
 

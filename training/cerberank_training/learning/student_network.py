@@ -23,7 +23,7 @@ from cerberank_models.convert.source_network import read_network
 from cerberank_models.convert.token_types import grow_token_types
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_training.learning.student_settings import StudentObjective, StudentShape
+from cerberank_training.learning.settings import StudentObjective, StudentShape
 from cerberank_training.runs.base import Base
 
 

@@ -36,7 +36,7 @@ from cerberank_training.evaluation.dev_figures import RankedQuestions, RankingJo
 from cerberank_training.evaluation.question_metrics import TITLES, ranks_of
 from cerberank_training.learning.batch import moved
 from cerberank_training.learning.losses import listwise_loss, pointwise_loss
-from cerberank_training.learning.teacher_settings import TeacherConfig, TeachOptions
+from cerberank_training.learning.settings import TeacherConfig, TeachOptions
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.computing import autocast, hugging_face_layers
 from cerberank_training.runs.loop import EqualSteps, Learner, Losses, Source

@@ -15,8 +15,6 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
-from cerberank_training.runs.launched import is_first_process
-
 LEAST_FREE = 1 << 20
 """If fewer bytes are free, the error of a library while writing is taken for a full disk."""
 LOCK = ".running.lock"
@@ -53,13 +51,7 @@ def writing(out: Path) -> Iterator[None]:
 
 @contextmanager
 def running(folder: Path) -> Iterator[None]:
-    """Hold the lock of the folder, in the first of torchrun's processes only.
-
-    Raises ValueError when another process trains in the folder.
-    """
-    if not is_first_process():
-        yield
-        return
+    """Hold the lock of the folder. Raises ValueError when another process trains in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK)
     try:

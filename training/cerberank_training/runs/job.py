@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from cerberank_training.runs.folder import check_writable, writing
-from cerberank_training.runs.launched import is_first_process, note_of
-from cerberank_training.runs.record import STATE, RunRecord, open_run
+from cerberank_training.runs.record import STATE, RunRecord, is_first_process, note_of, open_run
 from cerberank_training.runs.run_data import figure_name
 from cerberank_training.runs.settings import RunOptions, TrainConfig
 from cerberank_training.runs.summary import write_training_data

@@ -216,10 +216,11 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         # The first process alone writes, tracks, and keeps other commands out of the folder.
         if self._has_steps_left:
             threads = training_threads(self._learner.work)
-            with running(self._folder), tensor_cores(self._device), threads, ExitStack() as tracking:
+            with tensor_cores(self._device), threads, ExitStack() as first:
                 if self._processes.rank == 0:
+                    first.enter_context(running(self._folder))
                     self._tracking.begin(self._step)
-                    tracking.push(lambda kind, *_: self._tracking.close(finished=kind is None))
+                    first.push(lambda kind, *_: self._tracking.close(finished=kind is None))
                 self._steps(dev_metric)
         # Every process takes the best weights, which the first one has written before it comes here.
         self._processes.wait()

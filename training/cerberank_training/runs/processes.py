@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import distributed
 
-from cerberank_training.runs.launched import launched_processes
+from cerberank_training.runs.record import launched_processes
 
 ItemT = TypeVar("ItemT")
 TIMEOUT = timedelta(hours=2)

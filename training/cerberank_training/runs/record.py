@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -24,8 +25,8 @@ from cerberank_models import __version__
 from cerberank_models.checkpoint.atomic import write_json
 from cerberank_models.checkpoint.bound import ANEW, SHA256, SHORT, Bound, BoundError, plain
 from cerberank_models.checkpoint.regular import NotRegularError, read_regular
+from cerberank_models.output import note
 from cerberank_models.transformer import Frozen
-from cerberank_training.runs.launched import is_first_process, launched_processes, note_of
 
 RECORD = "record.json"
 STATE = "state.pt"
@@ -36,6 +37,22 @@ LARGEST = 1 << 26
 """The most bytes of a record and of other files about a run. Digests of a score cache take 100 bytes for a shard."""
 LIBRARIES = ("torch", "transformers", "tokenizers")
 """Libraries whose versions a record states."""
+
+
+def launched_processes() -> int:
+    """The number of processes that torchrun starts; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_first_process() -> bool:
+    """True for a single process, and for the first of those that torchrun starts."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def note_of(command: str, line: str) -> None:
+    """Write a line about the work of `train COMMAND`; of several processes, the first one does."""
+    if is_first_process():
+        note(f"cerberank train {command}: {line}")
 
 
 class RunError(BoundError):

@@ -4,20 +4,22 @@ Annotations are evaluated here, because cyclopts reads those of `TrainConfig` in
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.commands.options import Device, check_device, chosen_device
 from cerberank_models.commands.values import Count, Interval, NotNegative, Positive, Whole
-from cerberank_training.runs.launched import launched_processes
-from cerberank_training.runs.record import RunRecord
+from cerberank_training.runs.record import RunRecord, launched_processes
+from cerberank_training.runs.run_data import DRAWN, Size
 from cerberank_training.runs.tracking.opening import check_trackers, open_trackers
 from cerberank_training.runs.tracking.tracker import Tracker
 
+RECIPE_HELP = "Recipe (`cerberank train recipes` lists them) or TOML file."
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 UNBOUND = ("steps", "patience", "save_every", "epochs", "gradient_checkpointing")
 """The settings of `TrainConfig` that are bound elsewhere (steps and patience, for every job), or not at all."""
@@ -27,6 +29,23 @@ of a processor and 9 to 45 of a GPU."""
 Track = Annotated[
     tuple[Literal["tensorboard", "wandb", "mlflow"], ...],
     Parameter(help="Tracker of OUT/log.jsonl; repeat for several."),
+]
+
+
+def _dev_size(type_: Any, tokens: Sequence[Token]) -> Size:
+    words = tokens[0].value
+    if words != "all" and not (words.isdecimal() and int(words)):
+        raise ValueError(f"takes a whole number of at least 1, or all, not {words!r}")
+    return "all" if words == "all" else int(words)
+
+
+DevQuestions = Annotated[
+    int | Literal["all"] | None,
+    Parameter(
+        converter=_dev_size,
+        n_tokens=1,
+        help=f"Number of questions of --dev to draw, or all (default: {DRAWN}; for asnq all).",
+    ),
 ]
 
 

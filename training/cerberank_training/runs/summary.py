@@ -18,8 +18,7 @@ from cerberank_models.checkpoint.model_card import RUN, with_terms
 from cerberank_models.checkpoint.regular import read_regular
 from cerberank_models.json_lines import load_json
 from cerberank_training.data import DataError, Question
-from cerberank_training.runs.launched import is_first_process
-from cerberank_training.runs.record import LARGEST, Call, RunRecord
+from cerberank_training.runs.record import LARGEST, Call, RunRecord, is_first_process
 from cerberank_training.runs.run_data import MAP, data_content, figure_name, short_digest
 
 METRIC = "dev_map"

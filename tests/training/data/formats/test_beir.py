@@ -11,7 +11,7 @@ from tests.program import program
 
 from cerberank_training.data import DataError, corpus_texts, open_questions, read_questions
 from cerberank_training.data.sampling import sampler_for
-from cerberank_training.learning.student_settings import ExampleOptions
+from cerberank_training.learning.settings import ExampleOptions
 
 sample = program("data sample")
 

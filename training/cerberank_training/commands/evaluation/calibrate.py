@@ -16,7 +16,7 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import with_section
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, Windows, check_device
-from cerberank_models.commands.values import Count, DataSpec, Whole
+from cerberank_models.commands.values import Count, DataSpec, Whole, data_help
 from cerberank_models.output import say
 from cerberank_models.progress import progress
 from cerberank_models.windows import windowing_of
@@ -30,7 +30,6 @@ from cerberank_training.evaluation.calibration_fit import (
     fit,
 )
 from cerberank_training.evaluation.calibration_questions import as_asked
-from cerberank_training.evaluation.dev_options import data_help
 from cerberank_training.evaluation.first_results import FirstResultFigures, first_result_figures, sentence
 from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.variants import Scorer, score_questions

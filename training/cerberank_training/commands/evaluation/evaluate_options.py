@@ -10,11 +10,11 @@ from typing import Annotated, Any
 from cyclopts import Parameter, Token
 
 from cerberank_models.commands.options import OWN, BackendOptions, Windows
-from cerberank_models.commands.values import Count, DataSpec, Integers, Whole
+from cerberank_models.commands.values import Count, DataSpec, Integers, Whole, data_help
+from cerberank_models.drop import RatioSchedule
 from cerberank_models.output import UsageError
 from cerberank_training.data import Subset
 from cerberank_training.data.deep_questions import DEPTH_PAIRS
-from cerberank_training.evaluation.dev_options import Schedules, data_help
 from cerberank_training.evaluation.measures import Measure, parse_measures
 
 
@@ -24,6 +24,23 @@ def _parsed(type_: Any, tokens: Sequence[Token]) -> tuple[Measure, ...]:
 
 Measures = Annotated[tuple[Measure, ...], Parameter(converter=_parsed, n_tokens=1)]
 """Names of ir_measures with blanks between them, such as `AP nDCG@10`."""
+
+
+def _schedules(type_: Any, tokens: Sequence[Token]) -> tuple[RatioSchedule, ...]:
+    """One schedule for each time that the option is given."""
+    schedules = []
+    for token in tokens:
+        lexical, colon, ratios = token.value.rpartition(":")
+        try:
+            parsed = tuple(map(float, ratios.split(","))) if ratios else ()
+            schedules.append(RatioSchedule(parsed, lexical=float(lexical) if colon else 0.0))
+        except ValueError:
+            raise ValueError("takes numbers of at least 0 and below 1, such as 0.3,0.3 or 0.5:0.3,0.3") from None
+    return tuple(schedules)
+
+
+Schedules = Annotated[tuple[RatioSchedule, ...], Parameter(converter=_schedules, n_tokens=1)]
+"""Drop ratios of the exits, after the share of the lexical layer and a colon if it drops too."""
 
 
 @Parameter(name="*")

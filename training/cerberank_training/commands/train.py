@@ -1,6 +1,6 @@
-"""`cerberank train distil`: a student of a recipe, on labels or teachers' scores.
+"""`cerberank train distil` and `cerberank train teach`.
 
-The options are read, and wrong ones are refused, before the job (`learning/student_job.py`) imports torch.
+The options are read, and wrong ones are refused, before a job imports torch.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from cyclopts import App
 
 from cerberank_models.output import UsageError
 from cerberank_training.commands.presets import options_from_recipe, read_preset
-from cerberank_training.learning.student_settings import DistilOptions
+from cerberank_training.learning.settings import DistilOptions, TeachOptions
 from cerberank_training.runs.job import Trained, train
 
-app = App(config=options_from_recipe("distil"))
+distil_app = App(config=options_from_recipe("distil"))
+teach_app = App(config=options_from_recipe("teach"))
 
 
-@app.default
+@distil_app.default
 def distil(*, options: DistilOptions) -> Trained:
     """Train a student by a recipe, on labels or teachers' scores.
 
@@ -34,3 +35,18 @@ def distil(*, options: DistilOptions) -> Trained:
     from cerberank_training.learning.student_job import StudentJob  # noqa: PLC0415 - loads torch
 
     return train(StudentJob(replace(options, recipe=recipe)))
+
+
+@teach_app.default
+def teach(*, options: TeachOptions) -> Trained:
+    """Fine-tune a Hugging Face sequence classifier into a teacher.
+
+    TANDA is two calls: transfer on a large set, then adapt the result to the target set. A killed run continues when
+    the command is repeated. Several GPUs: `torchrun --nproc-per-node 4 --no-python cerberank train teach ...`.
+
+    Args:
+        options: Options.
+    """
+    from cerberank_training.learning.teacher_job import TeacherJob  # noqa: PLC0415 - loads torch
+
+    return train(TeacherJob(options))

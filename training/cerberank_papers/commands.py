@@ -1,6 +1,6 @@
-"""`cerberank train pairwise`: a text ranker from triples, one of TRMD's teachers or students.
+"""`cerberank train pretrain` and `cerberank train pairwise`.
 
-The options are read, and wrong ones are refused, before the job (`pairwise/pairwise_job.py`) imports torch.
+The options are read, and wrong ones are refused, before a job imports torch.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
 
 from cerberank_papers.pairwise.settings import SYSTEMS, PairwiseOptions, System, released_settings
+from cerberank_papers.pretraining.settings import PretrainOptions
 from cerberank_training.commands.presets import options_from_recipe
 from cerberank_training.runs.job import Trained, train
 
@@ -22,10 +23,27 @@ def settings_from_recipe(app: App, commands: tuple[str, ...], arguments: Argumen
         Dict(released_settings(system), source="--released", use_commands_as_keys=False)(app, commands, arguments)
 
 
-app = App(config=settings_from_recipe)
+pretrain_app = App(config=options_from_recipe("pretrain"))
+pairwise_app = App(config=settings_from_recipe)
 
 
-@app.default
+@pretrain_app.default
+def pretrain(*, options: PretrainOptions) -> Trained:
+    """Continue an encoder's pre-training with context (SSP), on documents of paragraphs.
+
+    Writes an ordinary Hugging Face folder with three token types, which `train teach`, `train pairwise` and
+    `train distil` take as --base. A killed run continues when the command is repeated. Several GPUs:
+    `torchrun --nproc-per-node 4 --no-python cerberank train pretrain ...`.
+
+    Args:
+        options: Options.
+    """
+    from cerberank_papers.pretraining.pretraining_job import PretrainingJob  # noqa: PLC0415 - loads torch
+
+    return train(PretrainingJob(options))
+
+
+@pairwise_app.default
 def pairwise(*, options: PairwiseOptions) -> Trained:
     """Train a text ranker on triples: one of TRMD's teachers or students.
 

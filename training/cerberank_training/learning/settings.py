@@ -1,4 +1,4 @@
-"""All options of `train distil`, among them the settings of a student: keys of a recipe, and what a record binds.
+"""All options of `train distil` and `train teach`, which are keys of a recipe too, and what a record binds.
 
 Importing them loads no torch. Annotations are evaluated here, because cyclopts reads those of `TrainConfig` in the
 modules of its subclasses.
@@ -19,21 +19,34 @@ from cerberank_models.commands.values import (
     Count,
     DataSpec,
     Integers,
-    Names,
+    Interval,
     NotNegative,
+    OnnxForms,
     Positive,
     Share,
     Whole,
     at_least,
+    data_help,
     listed,
 )
 from cerberank_models.config import EncodingConfig, ExitConfig, NewTypes
+from cerberank_models.convert.teacher_input import SPECIAL_TOKENS, TeacherInput
 from cerberank_models.output import UsageError
 from cerberank_models.windows import Reading
 from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling
-from cerberank_training.evaluation.dev_options import RECIPE_HELP, DevQuestions, Select, data_help
+from cerberank_training.evaluation.question_metrics import METRICS
 from cerberank_training.learning.strategies import Choice, lessons
-from cerberank_training.runs.settings import RunOptions, TrainConfig
+from cerberank_training.runs.settings import RECIPE_HELP, DevQuestions, RunOptions, TrainConfig
+
+
+def _check_metric(type_: Any, name: str) -> None:
+    if name not in METRICS:
+        raise ValueError(f"Choose from {', '.join(METRICS)}.")
+
+
+Select = Annotated[
+    str, Parameter(help=f"Metric on dev to choose weights by: {', '.join(METRICS)}.", validator=_check_metric)
+]
 
 RESULT = Group("Evaluation and result", sort_key=5)
 
@@ -323,7 +336,7 @@ class DistilOptions:
     run: RunOptions = field(default_factory=RunOptions)
     dev_questions: Annotated[DevQuestions, Parameter(group=RESULT)] = None
     select: Annotated[Select, Parameter(group=RESULT)] = "map"
-    forms: Annotated[Names | None, Parameter(group=RESULT)] = None
+    forms: Annotated[OnnxForms | None, Parameter(group=RESULT)] = None
     """ONNX forms beside the weights, or none (default: fp32,int8)."""
     name: Annotated[str | None, Parameter(group=RESULT)] = None
     """Name of the model in stores and services (default: the name of OUT)."""
@@ -337,3 +350,60 @@ class DistilOptions:
     def training(self) -> StudentConfig:
         """The settings of the loop."""
         return self.settings.train
+
+
+TRAINING = Group("Training (the rate rises in the warm-up, then falls linearly to 0)", sort_key=1)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TeacherConfig(TrainConfig):
+    """The settings of a teacher's fine-tuning, which are options of `train teach`."""
+
+    context: Context = False
+    token_types: TokenTypes = "shared"
+    max_length: Annotated[int, at_least(SPECIAL_TOKENS + 1)] = 128
+    """Most tokens of a pair; the longest segments are cut."""
+    layers: Layers | None = None
+    # The paper has the cross entropy of each pair.
+    loss: Literal["pointwise", "listwise", "both"] = "pointwise"
+    """Loss: of each pair, between a question's candidates, or both."""
+    steps: Count = 20_000
+    examples_per_step: Count = 8
+    learning_rate: Positive = 1e-5
+    weight_decay: NotNegative = 0.0
+    dropout: Annotated[float | None, Parameter(validator=Number(gte=0, lt=1))] = None
+    """Dropout of hidden states and attention (default: the base's)."""
+    evaluate_every: Interval = 250
+    patience: Count | None = 50
+
+    def __post_init__(self) -> None:
+        """Raise ValueError, which names the option, for settings that do not fit each other."""
+        TrainConfig.__post_init__(self)  # `super()` fails in a dataclass with slots
+        if self.token_types != "shared" and not self.context:
+            raise ValueError(f"--token-types {self.token_types} are for a teacher that reads context")
+
+    @property
+    def input(self) -> TeacherInput:
+        """The rules by which a pair becomes the teacher's input."""
+        return TeacherInput(max_length=self.max_length, context=self.context)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TeachOptions:
+    """The options of `train teach`."""
+
+    recipe: Annotated[str | None, Parameter(help=RECIPE_HELP)] = None
+    base: str
+    """Path or hub id of an encoder, or of a teacher to adapt."""
+    train: Annotated[DataSpec, Parameter(help=data_help("Questions to train on"))]
+    dev: DataSpec
+    """Questions to choose weights by, as FORMAT:PATH."""
+    dev_questions: DevQuestions = None
+    select: Select = "map"
+    out: Path
+    """Folder of the teacher."""
+    run: RunOptions = field(default_factory=RunOptions)
+    examples: ExampleOptions = field(default_factory=ExampleOptions)
+    training: Annotated[TeacherConfig, Parameter(group=TRAINING)] = field(default_factory=TeacherConfig)

@@ -1,1 +1,0 @@
-"""The papers' commands that train one network."""
