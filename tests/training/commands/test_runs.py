@@ -36,7 +36,7 @@ def runs(distilled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (out / "recorded").mkdir()
     free = {"recipe": "mini", "names": {"base": "minilm", "train": "jsonl:t", "dev": "jsonl:d"}}
     bound = {"settings": {"train": {"seed": 5}}, "steps": 90}
-    record = {"verb": "distil", "result": "checkpoint", "bound": bound, "free": free}
+    record = {"verb": "distil", "result": "checkpoint", "bound": bound, "free": free, "calls": []}
     (out / "recorded" / "record.json").write_text(json.dumps(record | {"results": {"best": 61.5}}))
     (out / "empty").mkdir()
     return out

@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from json import dumps
+from json import dumps, loads
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from cerberank_models.checkpoint.regular import read_regular
-from cerberank_models.json_lines import load_json
 from cerberank_models.output import say
 from cerberank_training.runs.folder import LOCK, is_running
-from cerberank_training.runs.record import LARGEST, RECORD
+from cerberank_training.runs.record import RECORD, RunError, read_record
 from cerberank_training.runs.tracking.log_file import LOG, read_log
 
 State = Literal["running", "finished", "killed"]
@@ -127,69 +125,48 @@ def _runs(folder: Path) -> Iterator[Path]:
 
 
 def _row(run: Path, below: Path, now: float) -> RunRow:
-    # Any of these files may be missing; their parts are then empty.
-    record, log = _json(run / RECORD), read_log(run / LOG)
-    free, bound, results = _part(record, "free"), _part(record, "bound"), _part(record, "results")
-    names, settings, result = _part(free, "names"), _part(bound, "settings"), _text(record.get("result"))
-    train, is_finished = _part(settings, "train"), bool(results)
-    files = [path for path in run.iterdir() if path.name in (LOG, RECORD, result) and path.exists()]
-    is_finished &= any(path.name == (result or RECORD) for path in files)
-    config = _json(run / "checkpoint" / "config.json")
-    steps = max((line["step"] for line in log), default=_number(results.get("reached")))
-    last_step = _number(bound.get("steps"))
+    # A record that cannot be read, such as that of an earlier version, is none. The log may be missing too.
+    try:
+        record = read_record(run)
+    except RunError:
+        record = None
+    log = read_log(run / LOG)
+    bound, free, results = ({}, {}, {}) if record is None else (record.bound, record.free, record.results)
+    names, settings = free.get("names", {}), bound.get("settings", {})
+    train, last_step = settings.get("train", settings), bound.get("steps")
     # Figures before the end of the warm start did not choose the weights.
-    final_only = _number(train.get("final_only")) or 0.0
+    final_only = train.get("final_only") or 0.0
     warm_start = final_only * (last_step or 0)
-    counted = [
-        _number(value)
+    figures = [
+        value
         for line in log
         if line["step"] > (0 if final_only >= 1 else warm_start)
         for name, value in line.items()
-        if name.startswith("dev") and "/" not in name
+        if name.startswith("dev") and "/" not in name and value is not None
     ]
-    # The record of a finished run has its best figure.
-    figures = [float(value) for value in counted if value is not None]
-    best = _number(results.get("best"))
-    state: State = "running" if is_running(run) else "finished" if is_finished else "killed"
+    best = results.get("best")  # of a finished run
+    finished = record is not None and bool(results) and (run / record.result).exists()
+    files = [run / name for name in (LOG, RECORD, record.result if record else "") if name and (run / name).exists()]
     return RunRow(
         folder=str(run.relative_to(below)),
-        name=str(config.get("name") or run.resolve().name),
-        verb=_text(record.get("verb")),
-        recipe=_text(free.get("recipe")),
-        base=_text(names.get("base")),
-        data=_text(_first(names.get("groups"), names.get("train"))),
-        steps=steps,
+        name=_name(run),
+        verb=record.verb if record else None,
+        recipe=free.get("recipe"),
+        base=names.get("base"),
+        data=names.get("groups") or names.get("train"),
+        steps=max((line["step"] for line in log), default=results.get("reached")),
         of=last_step,
-        dev=_text(names.get("dev")),
+        dev=names.get("dev"),
         best=max(figures, default=None) if best is None else best,
-        seed=_first(_number(train.get("seed")), _number(settings.get("seed"))),
-        state=state,
+        seed=train.get("seed"),
+        state="running" if is_running(run) else "finished" if finished else "killed",
         age=max(0.0, now - max((path.stat().st_mtime for path in files), default=run.stat().st_mtime)),
     )
 
 
-def _json(path: Path) -> dict[str, Any]:
-    """The object in a file; an empty one for a file that is missing, too large or no JSON object."""
+def _name(run: Path) -> str:
+    """The name of the run's checkpoint, or that of its folder before there is one."""
     try:
-        value = load_json(read_regular(path, LARGEST).decode("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
-    value = record.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def _number(value: Any) -> Any:
-    """The value if it is a number, else None."""
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None or isinstance(value, dict | list) else str(value)
+        return str(loads((run / "checkpoint" / "config.json").read_bytes())["name"])
+    except (OSError, ValueError, KeyError):
+        return run.resolve().name
