@@ -10,7 +10,7 @@ from tests.models.convert.test_source import COMMIT, in_hub_cache
 from tests.tiny import hugging_face_config, save_cross_encoder
 from transformers import AutoModel
 
-from cerberank_models.commands.card import edit_card
+from cerberank_models.commands.card import card
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.source import SourceError
 from cerberank_training.runs import base
@@ -70,7 +70,7 @@ def test_a_checkpoint_is_its_network_whatever_its_card_says(tiny_checkpoint: Pat
     path = Path(shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint"))
     before = open_base(str(path)).content()
     assert set(before["sha256"]) == {"config.json", "model.safetensors", "tokenizer.json"}
-    edit_card(path, terms="CC0", version="2")
+    card(path, terms="CC0", version="2")
     assert open_base(str(path)).content() == before
 
 
