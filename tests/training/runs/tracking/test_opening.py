@@ -17,11 +17,10 @@ from cerberank_training.runs.tracking.tracker import Tracker, Tracking
 Points = dict[str, list[tuple[int, float]]]
 
 
-def killed_and_resumed(folder: Path, *names: str, saved: int = 4, logs: bool = True) -> Points:
+def killed_and_resumed(folder: Path, *names: str, saved: int = 4) -> Points:
     """A run of six steps, measured at 0, 3 and 6 and killed in a measurement after the state of step `saved`.
 
-    The second call goes on from the state; its times differ. Without `logs`, the kill comes when the trackers have the
-    figures of the last step and the log does not. Returns the points of log.jsonl.
+    The second call goes on from the state; its times differ. Returns the points of log.jsonl.
     """
     trackers = opened(folder, *names)
     steps = range(1, 7 if saved else 4)
@@ -32,12 +31,7 @@ def killed_and_resumed(folder: Path, *names: str, saved: int = 4, logs: bool = T
         tracking.figures(step, {"loss": 1 / step, "seconds": 1.0})
         if step == 3:
             tracking.figures(step, {"dev_map": 3.0})
-    last = {"loss": 1 / steps[-1], "seconds": 1.0}
-    if logs:
-        tracking.figures(steps[-1], last)
-    else:
-        for tracker in trackers.values():
-            tracker.figures(steps[-1], last)
+    tracking.figures(steps[-1], {"loss": 1 / steps[-1], "seconds": 1.0})
     tracking.close(finished=False)
     if "tensorboard" in names:
         time.sleep(1)  # TensorBoard orders the files of one process and second by a number as text, 10 before 9
@@ -99,7 +93,7 @@ def test_mlflow_has_every_point_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tmp_path / "mlruns"))
-    points = killed_and_resumed(tmp_path / "run", "mlflow", logs=False)
+    points = killed_and_resumed(tmp_path / "run", "mlflow")
     client = MlflowClient()
     experiment = client.get_experiment_by_name("cerberank")
     (run,) = client.search_runs([experiment.experiment_id])

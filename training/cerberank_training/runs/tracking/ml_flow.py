@@ -10,7 +10,7 @@ from pathlib import Path
 from mlflow.entities import Metric, Param
 from mlflow.tracking import MlflowClient
 
-from cerberank_training.runs.tracking.tracker import store_id, stored_id
+from cerberank_training.runs.tracking.tracker import store_id, stored_id, unseen
 
 EXPERIMENT = "cerberank"
 LONGEST = 6000
@@ -25,8 +25,7 @@ class MlFlow:
         self._folder = folder
         self._name = name
         self._settings = settings
-        self._last: dict[str, int] | None = None
-        """The last step that MLflow has of a figure, which is asked for once; None if the run is new."""
+        self._seen: Mapping[str, int] = {}
         self._client: MlflowClient
         self._id = ""
 
@@ -36,13 +35,13 @@ class MlFlow:
         MLflow does not allow a parameter to change. A setting that a later call changed becomes a tag of the run.
         """
         self._client = MlflowClient()
+        self._seen = seen
         known = stored_id(self._folder, "mlflow")
         if known is None:
             self._id = self._client.create_run(self._experiment(), run_name=self._name).info.run_id
             store_id(self._folder, "mlflow", self._id)
         else:
             self._id = known
-            self._last = {}
             self._client.update_run(known, status="RUNNING")
         logged = self._client.get_run(self._id).data.params
         settings = {name: value[:LONGEST] for name, value in self._settings.items()}
@@ -53,23 +52,15 @@ class MlFlow:
                 self._client.set_tag(self._id, name, value)
 
     def figures(self, step: int, values: Mapping[str, float]) -> None:
-        """Log the figures of a step that MLflow does not have, because it cannot remove points."""
-        if not values or (self._last is not None and step <= self._last_step(next(iter(values)))):
-            return
+        """Log the figures that no earlier call has logged, because MLflow cannot remove points."""
         now = int(1000 * time.time())
-        self._client.log_batch(self._id, metrics=[Metric(name, value, now, step) for name, value in values.items()])
+        metrics = [Metric(name, value, now, step) for name, value in unseen(step, values, self._seen).items()]
+        if metrics:
+            self._client.log_batch(self._id, metrics=metrics)
 
     def close(self, *, finished: bool) -> None:
         """Set the state of the MLflow run."""
         self._client.set_terminated(self._id, "FINISHED" if finished else "FAILED")
-
-    def _last_step(self, name: str) -> int:
-        """The last step that earlier calls gave for a figure, and so for all that are given with it; -1 for none."""
-        assert self._last is not None
-        if name not in self._last:
-            history = self._client.get_metric_history(self._id, name)
-            self._last[name] = max((point.step for point in history), default=-1)
-        return self._last[name]
 
     def _experiment(self) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
