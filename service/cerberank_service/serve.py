@@ -27,7 +27,7 @@ from cerberank_models.backends.processors import compute_threads
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.commands.values import Whole
 from cerberank_models.convert.checkpoint_cache import ModelImportError
-from cerberank_models.output import UsageError, note
+from cerberank_models.output import note
 from cerberank_service.access.key_file import KeysError
 from cerberank_service.admin import create_admin
 from cerberank_service.app import create_app
@@ -127,7 +127,6 @@ def serve(
     host: str | None = None,
     port: Whole | None = None,
     store: str | None = None,
-    revision: str | None = None,
 ) -> int:
     """Answer ranking requests over HTTP, until a signal ends the process.
 
@@ -136,21 +135,17 @@ def serve(
     replaces CERBERANK_MODEL, CERBERANK_CHECKPOINT and CERBERANK_STORE.
 
     Args:
-        model: Checkpoint folder, or a Hugging Face cross-encoder (hub id or folder), which is imported once.
+        model: Checkpoint folder, or a Hugging Face cross-encoder (a folder, or a hub id, perhaps with @REVISION), which
+            is imported once.
         host: Address to listen on (default: 127.0.0.1).
         port: Port to listen on (default: 8000).
         store: Store to follow: a folder or an fsspec URL.
-        revision: Branch, tag or commit of a model on the hub.
     """
     if model == BUNDLED.name and not Path(model).exists():
         model = str(BUNDLED)
     checkpoint = None
     if model is not None and (Path(model) / "manifest.json").is_file():
         checkpoint, model = model, None
-    if revision is not None:
-        if model is None:
-            raise UsageError("--revision needs a MODEL on the hub")
-        model = f"{model}@{revision}"
     options = {
         "model": model,
         "host": host,

@@ -40,7 +40,6 @@ def test_a_wrong_setting_ends_the_program_before_it_serves(
         ({"model": "checkpoint"}, {"checkpoint": Path("checkpoint")}),
         ({"model": "someone/tiny"}, {"model": "someone/tiny"}),
         ({"store": "elsewhere"}, {"store": "elsewhere"}),
-        ({"model": "someone/tiny", "revision": "v1"}, {"model": "someone/tiny@v1"}),
     ],
 )
 def test_what_the_call_names_is_served_whatever_the_variables_name(
