@@ -9,7 +9,7 @@ that adds in blocks of 4, 16 or 32 errs in another order, not by more.
 
 Among the logits of 120 random networks and batches (2,880 of the last stage, against float64, 2026-11-22) the largest
 error of one evaluation was 1.5e-5, which is 3.3 times what is computed without MARGIN, the median of the largest of
-each batch 0.6 times. What one wrong scale or one swapped candidate does is a hundred times larger: `test_bounds.py`.
+each batch 0.6 times. What one wrong scale or one swapped candidate does is a hundred times larger.
 """
 
 from __future__ import annotations

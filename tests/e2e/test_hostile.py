@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import socket
-import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -41,9 +38,6 @@ QUESTION = {
 }
 LARGE = MEGABYTE // 2
 """Requests of more bytes are sent four at a time, for which memory is bounded; the others eight at a time."""
-
-REFUSAL = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
-ALIVE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 @pytest.mark.parametrize("place", ["alone", "behind"])
@@ -91,32 +85,3 @@ def test_every_hostile_request_gets_its_outcome_and_neighbours_theirs(
     log = service.log.read_text()
     assert MARK not in log
     assert "Traceback" not in log
-
-
-@pytest.mark.parametrize(
-    ("answers", "possible", "outcome"),
-    [
-        ((REFUSAL, ALIVE), "400 open | waits", "400 open"),
-        ((REFUSAL, REFUSAL), "400 closed | waits", "desynchronised"),
-        ((REFUSAL, ALIVE), "400 waits | closed", "400 waits"),
-    ],
-)
-def test_an_open_connection_is_asked_again(
-    answers: Sequence[bytes], possible: str, outcome: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where waiting is a possible outcome, but not with the answers that came."""
-    monkeypatch.setattr("tools.wire.QUIET_SECONDS", 0.2)
-    case = Case(name="any", sent=b"x", alone=possible, behind=possible)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                for answer in answers:
-                    if connection.recv(1000):
-                        connection.sendall(answer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        assert outcome in play(f"http://127.0.0.1:{server.getsockname()[1]}", case, case.outcomes(behind=False))
-        thread.join()

@@ -111,18 +111,6 @@ def test_what_does_not_fit_into_the_time_is_not_run(tmp_path: Path, monkeypatch:
     assert not record.failed
 
 
-def test_a_figure_is_the_median_after_the_warm_up(tmp_path: Path) -> None:
-    """The slow first runs do not count, nor does one outlier."""
-    now, durations = [0.0], iter([9.0, 9.0, 1.0, 1.0, 7.0])
-
-    def run() -> None:
-        now[0] += next(durations)
-
-    sizes = replace(TINY, warm_up=2, rounds=3, figure_seconds=100.0)
-    timed = lab_for("cpu", sizes=sizes, scratch=tmp_path, tokenizer=TOKENIZER, clock=lambda: now[0])
-    assert timed.seconds(run) == 1.0
-
-
 def test_a_wrong_call_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No GPU, no tokenizer, an unknown piece: exit code 2 and a sentence."""
     assert main(["--out", str(tmp_path / "out")]) == 2

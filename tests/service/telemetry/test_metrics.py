@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import sys
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from cerberank_models.ranking.call import RankAnswer, Timing
 from cerberank_service.errors import REFUSALS, Kind
 from cerberank_service.telemetry import series
 from cerberank_service.telemetry.metrics import Metrics, heads_agree
-from cerberank_service.telemetry.series import PHASES, SERIES
+from cerberank_service.telemetry.series import FIXED_VALUES, PHASES, SERIES
 
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 MODEL = "model=fake-ranker"
 VERSION = "version=7"
 
@@ -40,6 +42,19 @@ def test_all_series_exist_before_the_first_request(client: TestClient) -> None:
     client.post("/v1/rank", content=b"{")
     client.get("/nowhere")
     assert set(samples(client)) == before
+
+
+@pytest.mark.parametrize("path", [*(DEPLOY / "prometheus" / "rules").glob("*.yml"), *DEPLOY.glob("grafana/*/*.json")])
+def test_what_alerts_and_dashboard_ask_for_is_declared(path: Path) -> None:
+    """Each series of the service by its name, with labels that it has and, where they are fixed, values of theirs."""
+    declared = {f"cerberank_{each.name}": each for each in SERIES}
+    asked = re.findall(r"(cerberank_(?!proxy_)\w+?)(?:_total|_bucket|_sum|_count)?\b(?:{(.*?)})?", path.read_text())
+    assert asked
+    for name, selector in asked:
+        for label, values in re.findall(r'(\w+)=~?\\?"(.*?)\\?"', selector):
+            assert label in {*declared[name].labels, "job", "instance", "le"}, name
+            if label in FIXED_VALUES:
+                assert {*values.split("|")} <= {*FIXED_VALUES[label]}, name
 
 
 def test_the_alert_on_descriptors_has_its_figures(client: TestClient) -> None:
