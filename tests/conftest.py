@@ -269,21 +269,6 @@ def imports_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def imported_colbert(made_once: MadeOnce) -> Path:
-    """A folder with `model`, a ColBERT of sentence-transformers, and `out`, its import in fp32; read-only."""
-    from tests.late_interaction import FIXED, multi_vector
-
-    from cerberank_models.commands.import_model import import_model
-    from cerberank_models.commands.import_options import ImportOptions
-
-    def make(folder: Path) -> None:
-        multi_vector(folder / "model", expansion=FIXED)
-        import_model(str(folder / "model"), folder / "out", ImportOptions(forms=("fp32",), name="small-colbert"))
-
-    return made_once("colbert", make)
-
-
-@pytest.fixture(scope="session")
 def two_processes(made_once: MadeOnce) -> Path:
     """A folder with the runs `student` and `pairwise` of two processes; read-only."""
     from tests.two_processes import train_in_two_processes

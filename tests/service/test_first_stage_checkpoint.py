@@ -10,17 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
-from tests.bounds import PROBABILITIES
 from tests.service.conftest import Serve
 from tests.service.observe import samples, service_of, wait_until
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.encoding import Candidate
 from cerberank_models.first_stage.embedding import embed, encoder_of
 from cerberank_models.first_stage.opening import open_first_stage
-from cerberank_models.rank_pairs import pairs_policy, rank_pairs
-from cerberank_models.ranker import Ranker
 from cerberank_models.shards import map_here
 from cerberank_service.versions.loading import load
 from cerberank_service.versions.state import State
@@ -89,19 +85,6 @@ def sources(client: TestClient) -> dict[str, int]:
     }
 
 
-def test_the_ranking_is_the_offline_one(case: Case) -> None:
-    """Scores and stages are those of `Ranker`, and the order is by them; the schedule begins with its ratio."""
-    answer = rank(case.serve())
-    wanted = Ranker(case.checkpoint, case.pairs(), case.first()).rank(QUESTION, TEXTS)
-    assert by_index(answer, "stage") == by_index(wanted.to_json(), "stage")
-    assert by_index(answer, "score") == pytest.approx(by_index(wanted.to_json(), "score"), abs=ROUNDED)
-    places = [(-each["stage"], -each["score"], each["index"]) for each in answer["results"]]
-    assert places == sorted(places)
-    assert answer["drop_schedule"] == [0.5, *case.checkpoint.config.drop_schedule[1:]]
-    assert answer["usage"]["tokens"] == wanted.tokens
-    assert answer["complete"]
-
-
 def test_embeddings_are_the_vectors_that_the_first_stage_compares(case: Case) -> None:
     """Their cosines are its scores; vectors that no cosine compares are refused."""
     client = case.serve()
@@ -132,12 +115,3 @@ def test_cached_stored_and_computed_vectors_give_the_same_scores(case: Case, tmp
     assert by_index(stored, "score") == pytest.approx(by_index(fresh, "score"), abs=ROUNDED)
     (entry,) = other.get("/v1/models").json()["models"]
     assert entry["first_stage"]["vectors"] == len(TEXTS)
-
-
-def test_pairs_are_scored_as_without_a_first_stage(case: Case) -> None:
-    """Without drops the scores are those of the ranker alone."""
-    answer = rank(case.serve(), drop_ratio=0.0)
-    pairs = case.checkpoint.encoder().encode(QUESTION, [Candidate(text=text) for text in TEXTS])
-    wanted = rank_pairs(case.pairs(), pairs, pairs_policy(case.checkpoint.config, 0.0)).scores
-    bound = ROUNDED if case.precision == "int8" else PROBABILITIES
-    assert by_index(answer, "score") == pytest.approx(wanted.tolist(), abs=bound)

@@ -140,6 +140,7 @@ def test_models_of_the_same_form_have_their_own_prompts(family: str, name: str, 
         chat = "<|im_start|>system\n{}<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
         ids = [tokenizer.encode(chat.format(QUESTION, text)).ids for text in texts]
         expected = probability(last_logits(source, ids, ["Yes"])[:, 0] / 5)
+        assert checkpoint.config.score_form == "sigmoid of the logit of the token 'Yes' divided by 5"
     assert np.ptp(expected) > 100 * SAME
     assert np.abs(scores(checkpoint, texts) - expected).max() <= SAME
 

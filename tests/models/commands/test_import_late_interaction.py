@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sentence_transformers import MultiVectorEncoder
-from tests.late_interaction import TEXTS, expected, multi_vector
+from tests.late_interaction import FIXED, TEXTS, expected, multi_vector
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
@@ -22,6 +22,15 @@ from cerberank_models.ranker import Ranker
 QUESTION = "how tall is the tower?"
 ROUNDED = 2.0**-11
 """Half of what two vectors of float16 numbers may be off by in a cosine: a score is half a cosine."""
+
+
+@pytest.fixture(scope="module")
+def imported_colbert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `model`, a ColBERT of sentence-transformers, and `out`, its import in fp32."""
+    folder = tmp_path_factory.mktemp("colbert")
+    multi_vector(folder / "model", expansion=FIXED)
+    import_model(str(folder / "model"), folder / "out", ImportOptions(forms=("fp32",), name="small-colbert"))
+    return folder
 
 
 def test_a_colbert_ranks_alone(imported_colbert: Path) -> None:

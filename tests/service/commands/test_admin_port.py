@@ -62,6 +62,56 @@ def test_an_admin_port_is_asked_instead_of_a_store(
 
 
 @pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("load m@2", ("POST", "/models/m/versions/2/load", None)),
+        ("unload m@2", ("POST", "/models/m/versions/2/unload", None)),
+        ("rollback m", ("POST", "/models/m/rollback", None)),
+        ("schedule m@2 0.5", ("PUT", "/models/m/versions/2/drop-schedule", {"drop_schedule": 0.5, "lexical_ratio": 0})),
+        (
+            "schedule m@canary 0.5,0.25 --lexical-ratio 0.1",
+            ("PUT", "/models/m/versions/canary/drop-schedule", {"drop_schedule": [0.5, 0.25], "lexical_ratio": 0.1}),
+        ),
+        (
+            "schedule m@2 --reset",
+            ("PUT", "/models/m/versions/2/drop-schedule", {"drop_schedule": None, "lexical_ratio": 0}),
+        ),
+        ("drain", ("POST", "/drain", None)),
+        ("resume", ("POST", "/resume", None)),
+    ],
+)
+def test_each_verb_is_a_request(
+    words: str, asked: tuple[str, str, Any], port: Port, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """To the address that the environment names; with --json the answer is printed as it is."""
+    monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
+    monkeypatch.setenv("CERBERANK_ADMIN_URL", port.url)
+    port.answer = {"state": "ready", "models": [{"model": "m", "version": "2", "state": "ready", "pinned": True}]}
+    assert main(["admin", *words.split()]) == 0
+    assert capsys.readouterr().out == "ready\nm@2  ready  pinned\n"
+    assert main(["admin", *words.split(), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == port.answer
+    method, path, body = asked
+    assert port.asked == [(method, f"/v1{path}", f"Bearer {TOKEN}", body)] * 2
+
+
+def test_a_load_is_waited_for(port: Port, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Until the version is ready, is rejected, or the time is over."""
+    monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
+    for state, wait, message in (
+        ("ready", "60", ""),
+        ("failed", "60", "m@2: too big"),
+        ("loading", "0.01", "not ready"),
+    ):
+        port.answer = {
+            "state": "ready",
+            "models": [{"model": "m", "version": "2", "state": state, "reason": "too big"}],
+        }
+        assert main(["admin", "load", "m@2", "--wait", wait, "--url", port.url]) == bool(message)
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("status", "answer", "message"),
     [
         (200, {"models": [{"model": "m", "version": "1"}]}, "is not an admin port"),

@@ -19,6 +19,7 @@ from tests.service.fakes import RAISES, SECRET, FakeBackend, ranker_config
 TEXTS = ["it is old", "330 metres", "made of iron"]
 MANY = [f"candidate number {number}" for number in range(30)]
 JINA = "jina-reranker-v2-base-multilingual"
+LONG = "the tower is tall and old. " * 20
 CUT = ["a " * 50_000]
 """A text whose end windows do not hold."""
 HEADERS = {"X-Request-Id": "r-1"}
@@ -50,6 +51,8 @@ class Dialect:
     """Fields that allow texts to be cut."""
     uncut: Sequence[Change] = ()
     """Fields that refuse to cut texts."""
+    beginning: Sequence[Change] = ()
+    """Fields by which the beginning of a text is read, and not its windows."""
     wrong: Sequence[Change] = ()
     """Fields that this dialect refuses, beside those that all do."""
     invalid: int = 422
@@ -124,6 +127,7 @@ DIALECTS = {
         limit="top_n",
         documents=SPELLINGS,
         tokens=lambda answer: answer["meta"]["tokens"]["input_tokens"],
+        beginning=[{"max_chunks_per_doc": 1}],
         error=keys("message", "detail", id="r-1"),
         wrong=[
             {"documents": [{"title": "a"}]},
@@ -169,6 +173,7 @@ DIALECTS = {
         documents=[({"return_text": True}, lambda text: text), ({}, lambda _: LEFT_OUT)],
         cut=[{}, {"truncate": None}, {"truncate": True, "truncation_direction": "right"}],
         uncut=[{"truncate": False}, {"truncation_direction": "Left"}],
+        beginning=[{"truncate": True}],
         failed=424,
         unknown=None,
         default=False,
@@ -183,6 +188,7 @@ DIALECTS = {
         logits=[{"use_activation": False}],
         document=lambda place: place["document"]["text"],
         documents=[({}, lambda text: text)],
+        beginning=[{"truncate_prompt_tokens": -1}],
         tokens=lambda answer: answer["usage"]["total_tokens"],
         invalid=400,
         error=vllm_error,
@@ -205,6 +211,7 @@ DIALECTS = {
         places=lambda answer: answer["data"],
         score="score",
         best_first=False,
+        beginning=[{"truncate_prompt_tokens": 512}],
         tokens=lambda answer: answer["usage"]["total_tokens"],
         invalid=400,
         error=vllm_error,
@@ -230,6 +237,7 @@ DIALECTS = {
         logits=[{}],
         cut=[{}, {"truncate": "END"}],
         uncut=[{"truncate": "NONE"}],
+        beginning=[{"truncate": "END"}],
         tokens=lambda answer: answer["usage"]["total_tokens"],
         error=nim_error,
         wrong=[{"query": "how tall?"}, {"passages": ["a"]}],
@@ -289,9 +297,10 @@ def places(client: TestClient, dialect: Dialect, texts: Sequence[str] = TEXTS, *
     return list(dialect.places(answer))
 
 
-def native(client: TestClient, texts: Sequence[str] = TEXTS) -> dict[int, float]:
+def native(client: TestClient, texts: Sequence[str] = TEXTS, **fields: object) -> dict[int, float]:
     """The scores of `/v1/rank` by index, in its order."""
-    answer = client.post("/v1/rank", json={"question": "how tall?", "candidates": texts}).raise_for_status().json()
+    body = {"question": "how tall?", "candidates": texts} | fields
+    answer = client.post("/v1/rank", json=body).raise_for_status().json()
     return {result["index"]: result["score"] for result in answer["results"]}
 
 
@@ -299,13 +308,24 @@ def log_odds(scores: Mapping[int, float]) -> dict[int, float]:
     return {index: math.log(score / (1 - score)) for index, score in scores.items()}
 
 
+@pytest.mark.parametrize("texts", [TEXTS, [*TEXTS[:2], LONG]], ids=["short", "long"])
 @pytest.mark.parametrize("name", DIALECTS)
-def test_order_and_scores_are_the_native_ones(client: TestClient, name: str) -> None:
-    """The dialect only translates."""
-    dialect, expected = DIALECTS[name], native(client)
-    got = {place["index"]: place[dialect.score] for place in places(client, dialect)}
+def test_order_and_scores_are_the_native_ones(client: TestClient, name: str, texts: Sequence[str]) -> None:
+    """The dialect only translates, and reads long texts in windows."""
+    dialect, expected = DIALECTS[name], native(client, texts)
+    got = {place["index"]: place[dialect.score] for place in places(client, dialect, texts)}
     assert list(got) == (list(expected) if dialect.best_first else [0, 1, 2])
     assert got == pytest.approx(log_odds(expected) if {} in dialect.logits else expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("dialect", "change"), cases(lambda dialect: dialect.beginning))
+def test_the_beginning_alone_is_read_on_request(client: TestClient, dialect: Dialect, change: Change) -> None:
+    """As by `windows` of the native path."""
+    texts = [*TEXTS[:2], LONG]
+    expected = native(client, texts, windows="off")
+    got = {place["index"]: place[dialect.score] for place in places(client, dialect, texts, **change)}
+    assert got == pytest.approx(log_odds(expected) if {} in dialect.logits else expected, rel=1e-9)
+    assert expected[2] != native(client, texts)[2]
 
 
 @pytest.mark.parametrize("name", [name for name, dialect in DIALECTS.items() if dialect.drops])

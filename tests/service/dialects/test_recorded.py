@@ -59,11 +59,3 @@ def test_a_recorded_body_gives_what_its_client_reads(client: TestClient, name: s
             assert [at(result, reads[kind]) for result in results] == [given[each["index"]] for each in expected]
     for field in reads.get("fields", []):
         assert isinstance(at(answer, field), int)
-
-
-def test_llama_index_reads_detail_of_an_unknown_model(client: TestClient) -> None:
-    """Its Jina client takes an answer without `results` for an error, and raises its `detail`."""
-    body = RECORDED["llama_index_jina"]["body"] | {"model": "another"}
-    answer = client.post("/v1/rerank", json=body).json()
-    assert "results" not in answer
-    assert "another" in answer["detail"]

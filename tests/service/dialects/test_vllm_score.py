@@ -1,36 +1,14 @@
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import BaseModel, ConfigDict
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, ranker_config
 
 TEXTS = ["it is old", "330 metres", "made of iron", "in paris"]
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Scored(Strict):
-    index: int
-    object: Literal["score"]
-    score: float
-
-
-class Published(Strict):
-    """vLLM's published ScoreResponse."""
-
-    id: str
-    object: Literal["list"]
-    created: int
-    model: str
-    data: list[Scored]
-    usage: dict[str, int]
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +22,9 @@ def test_scores_come_in_the_order_of_the_texts(dropping: TestClient, path: str, 
     """Sorting by them gives the native order, dropped candidates included."""
     native = dropping.post("/v1/rank", json={"question": "how tall?", "candidates": TEXTS}).json()["results"]
     body = {names[0]: "how tall?", names[1]: TEXTS}
-    answer = Published.model_validate(dropping.post(path, json=body).raise_for_status().json())
-    assert [scored.index for scored in answer.data] == [0, 1, 2, 3]
-    along = np.asarray([answer.data[result["index"]].score for result in native])
+    data = dropping.post(path, json=body).raise_for_status().json()["data"]
+    assert [scored["index"] for scored in data] == [0, 1, 2, 3]
+    along = np.asarray([data[result["index"]]["score"] for result in native])
     assert (np.diff(along) <= 0).all()
     assert along[0] == native[0]["score"]
 

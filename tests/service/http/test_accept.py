@@ -48,16 +48,3 @@ def test_the_work_of_a_client_that_goes_is_cancelled() -> None:
 
     asyncio.run(scenario())
     assert ended == ["cancelled"]
-
-
-def test_an_error_of_the_work_is_raised() -> None:
-    """The error reaches the caller unchanged."""
-
-    async def scenario() -> None:
-        async def work() -> str:
-            raise ValueError("its own")
-
-        await unless_disconnected(request(asyncio.Queue()), work())
-
-    with pytest.raises(ValueError, match="its own"):
-        asyncio.run(scenario())

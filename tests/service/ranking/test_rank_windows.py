@@ -28,61 +28,6 @@ def rank(client: TestClient, **fields: Any) -> Any:
     return client.post("/v1/rank", json=body).raise_for_status().json()
 
 
-QUERY = {"query": QUESTION, "documents": TEXTS, "model": "fake-ranker"}
-TENSORS = [
-    {"name": name, "shape": [len(texts)], "datatype": "BYTES", "data": texts}
-    for name, texts in (("question", [QUESTION]), ("candidates", TEXTS))
-]
-TEI, NIM = {"query": QUESTION, "texts": TEXTS}, {"query": {"text": QUESTION}, "passages": [{"text": t} for t in TEXTS]}
-VOYAGE = QUERY | {"truncation": True}
-
-
-def scores(answer: Any) -> list[float]:
-    """The probabilities of an answer in any dialect, by candidate."""
-    if isinstance(answer, dict) and "outputs" in answer:
-        return next(list(each["data"]) for each in answer["outputs"] if each["name"] == "scores")
-    lists = [answer] if isinstance(answer, list) else [each for each in answer.values() if isinstance(each, list)]
-    results = next(each for each in lists if each and isinstance(each[0], dict))
-    by_index = np.zeros(len(TEXTS))
-    for each in results:
-        (name,) = each.keys() & {"score", "relevance_score", "logit"}
-        by_index[each["index"]] = 1.0 / (1.0 + np.exp(-each[name])) if name == "logit" else each[name]
-    return list(by_index.tolist())
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "cut"),
-    [
-        ("/v1/rank", {"question": QUESTION, "candidates": TEXTS}, {"windows": "off"}),
-        ("/v2/rerank", QUERY, None),
-        ("/v1/rerank", {"query": QUESTION, "documents": TEXTS}, {"max_chunks_per_doc": 1}),
-        ("/jina/v1/rerank", QUERY, None),
-        ("/v1/rerank", VOYAGE, None),
-        ("/voyage/v1/rerank", QUERY, None),
-        ("/rerank", QUERY, {"truncate_prompt_tokens": -1}),
-        ("/rerank", QUERY | {"raw_scores": False}, None),
-        ("/score", {"text_1": QUESTION, "text_2": TEXTS}, {"truncate_prompt_tokens": 512}),
-        ("/rerank", TEI, {"truncate": True}),
-        ("/rerank", TEI | {"truncate": False}, None),
-        ("/v1/ranking", NIM, {"truncate": "END"}),
-        ("/v1/ranking", NIM | {"truncate": "NONE"}, None),
-        ("/invocations", TEI, {"truncate": True}),
-        ("/v2/models/fake-ranker/infer", {"inputs": TENSORS}, None),
-    ],
-)
-def test_a_text_has_the_same_score_in_every_dialect(
-    serve: Serve, path: str, body: dict[str, Any], cut: dict[str, Any] | None
-) -> None:
-    """It is the score of its best window, unless the request cuts it (`cut`)."""
-    client = serve(FakeBackend())
-    read, beginning = (scores(rank(client, windows=how)["results"]) for how in ("best", "off"))
-    assert scores(client.post(path, json=body).raise_for_status().json()) == pytest.approx(read, abs=1e-9)
-    assert read != pytest.approx(beginning, abs=1e-3)
-    if cut is not None:
-        answer = client.post(path, json=body | cut).raise_for_status().json()
-        assert scores(answer) == pytest.approx(beginning, abs=1e-9)
-
-
 def test_the_vendors_limits_do_what_they_say(serve: Serve, encoder: PairEncoder) -> None:
     """One chunk is the beginning alone, as without windows; so many tokens of a document, and no more, are read."""
     client = serve(FakeBackend())

@@ -31,7 +31,6 @@ from cerberank_service.versions.memory_budget import (
     spare_bytes,
     version_bytes,
 )
-from cerberank_service.versions.warm_up import SIZES
 
 FRAGMENTS = """
 import ctypes
@@ -162,9 +161,3 @@ def test_memory_between_blocks_that_stay_is_returned() -> None:
     """Most of 125 MB that were freed between small blocks leaves the process."""
     done = subprocess.run([sys.executable, "-c", FRAGMENTS], capture_output=True, text=True, check=True)
     assert float(done.stdout) > 60
-
-
-def test_the_workspace_covers_the_largest_step_of_the_warm_up() -> None:
-    """The activations of a layer of LARGE in half precision: two of the inner width, and six of its own."""
-    width = 1024
-    assert SIZES[-1] * (2 * 4 * width + 6 * width) * 2 <= WORKSPACE_BYTES

@@ -97,12 +97,6 @@ def test_the_smallest_size_that_is_nearly_the_fastest_is_chosen(rates: dict[int,
     assert all(rates[size] < ENOUGH * max(rates.values()) for size in rates if size < chosen)
 
 
-def test_there_must_be_a_size() -> None:
-    """Nothing can be chosen from nothing."""
-    with pytest.raises(ValueError, match="empty"):
-        choose_step_tokens({})
-
-
 @pytest.mark.parametrize(
     ("launch", "chosen"),
     [(0.0, 2048), (1e-4, 2048), (1e-3, 16_384), (1e-2, 65_536)],
