@@ -31,22 +31,6 @@ def test_hadolint_has_nothing_to_say() -> None:
     assert (result.returncode, result.stdout) == (0, "")
 
 
-def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
-    """Comments, continued lines, options and JSON lists are parsed as Docker does; a malformed line is refused."""
-    file = tmp_path / "Dockerfile"
-    file.write_text(
-        '# a\nFROM x AS y\nRUN a && \\\n    b\n# c\nHEALTHCHECK --timeout=2s CMD ["p", "-c"]\nENV A=1 B=$A\n'
-    )
-    (stage,) = read_dockerfile(file).values()
-    assert (stage.name, stage.base) == ("y", "x")
-    run, check, env = stage.instructions
-    assert (run.value, env.words) == ("a && b", ["A=1", "B=$A"])
-    assert (check.words, check.options) == (["p", "-c"], {"timeout": "2s"})
-    file.write_text("FROM x AS y\nand more\n")
-    with pytest.raises(ValueError, match="'and more' is not an instruction"):
-        read_dockerfile(file)
-
-
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_container_is_nobody_in_particular_and_tells_its_health(target: str) -> None:
     """It has a numeric user, which Kubernetes can check, a readiness probe, and the program as process 1."""
@@ -92,15 +76,6 @@ def test_what_is_copied_exists_and_reaches_the_builder(stage: Stage, instruction
         assert word.split("/")[0] not in IGNORED
 
 
-def test_only_the_environment_s_own_runtime_is_in_each_lock() -> None:
-    """PyTorch in the gpu image, ONNX Runtime in the cpu image, no image with both."""
-    locks = {name: (ROOT / "requirements" / f"{name}.txt").read_text() for name in ("serve", "gpu")}
-    assert [("\nonnxruntime==" in text, "\ntorch==" in text) for text in locks.values()] == [
-        (True, False),
-        (False, True),
-    ]
-
-
 def pins(name: str) -> dict[str, tuple[str, str]]:
     """Each package of a lock: its version, and the rest of its line."""
     joined = (ROOT / "requirements" / name).read_text().replace("\\\n", " ")
@@ -118,14 +93,3 @@ def test_what_serves_on_a_processor_is_locked_by_hashes() -> None:
     installs = [value for value in used if "pip install" in value]
     assert sum("--require-hashes --requirement" in value for value in installs) == 2
     assert 'PYTHON = "3.11"' in (ROOT / "requirements" / "hashes.py").read_text()
-
-
-def test_extras_are_an_argument_of_both_images() -> None:
-    """Nothing by default; their versions are locked, and none of them is locked elsewhere to another version."""
-    for target in TARGETS:
-        (argument,) = [each for each in STAGES[f"{target}-environment"].instructions if each.keyword == "ARG"]
-        assert argument.words == ["EXTRAS="]
-    extras = pins("extras.txt")
-    assert {"s3fs", "opentelemetry-sdk"} <= set(extras)
-    for other in ("serve.txt", "gpu.txt"):
-        assert not extras.keys() & pins(other).keys()

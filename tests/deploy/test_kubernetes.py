@@ -183,17 +183,6 @@ def test_the_copies_of_versions_have_room(name: str) -> None:
     assert mebibytes(container(objects)["resources"]["requests"]["ephemeral-storage"]) == room
 
 
-@pytest.mark.parametrize("name", ["store", "gpu"])
-def test_the_store_s_volume_is_one_that_pods_may_write(name: str) -> None:
-    """Pods record in it which versions were good; the setting names where it is mounted."""
-    objects = render(FOLDER / name)
-    (mount,) = [each for each in container(objects)["volumeMounts"] if each["name"] == "store"]
-    assert mount == {"name": "store", "mountPath": objects["ConfigMap"]["data"]["CERBERANK_STORE"]}
-    (volume,) = [each for each in pod(objects)["volumes"] if each["name"] == "store"]
-    assert volume["persistentVolumeClaim"] == {"claimName": objects["PersistentVolumeClaim"]["metadata"]["name"]}
-    assert objects["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteMany"]
-
-
 def test_the_autoscaler_s_metric_is_the_offered_seconds(objects: dict[str, dict[str, Any]]) -> None:
     """Refused ones too; from the counter through the adapter to the autoscaler, by name, as a rate."""
     (rule,) = yaml.safe_load((FOLDER / "prometheus-adapter.yaml").read_text())["rules"]["custom"]

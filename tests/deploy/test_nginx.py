@@ -64,11 +64,6 @@ def test_its_limits_are_the_service_s(no_settings: None) -> None:
     assert max(times) < Settings.model_fields["keep_alive_seconds"].default
 
 
-def test_no_key_is_committed() -> None:
-    """Certificates and keys are mounted."""
-    assert {file.suffix for file in CONFIGURATION.iterdir()} == {".conf"}
-
-
 def test_documented_paths_and_pages_pass_and_no_other(start: Start, client: TestClient) -> None:
     """Every path of the OpenAPI document, pages and their files; not /metrics, in any spelling of it."""
     replica = Replica()
@@ -110,23 +105,13 @@ def test_fields_of_one_connection_end_at_the_proxy(start: Start) -> None:
 
 
 def test_an_id_is_kept_by_the_service_s_own_rule(start: Start) -> None:
-    """All that the service would keep, and nothing longer."""
+    """All that the service would keep; one that is longer, or could forge a log line, is replaced."""
     (rule,) = re.findall(r'"~\^(.+)\$" \$http_x_request_id;', (CONFIGURATION / "nginx.conf").read_text())
     assert rule == REQUEST_ID.pattern
     proxy = start(Replica())
-    for sent, stays in (("trace:1-" + "a" * 120, True), ("a" * 129, False)):
+    for sent, stays in (("trace:1-" + "a" * 120, True), ("a" * 129, False), ('a" b', False)):
         answer = httpx.get(f"{proxy.url}/v1/models", headers={"X-Request-Id": sent})
         assert (answer.headers["x-request-id"] == sent) == stays
-
-
-def test_an_unsafe_id_is_replaced(start: Start) -> None:
-    """An id that could forge a log line is replaced; each request has one of its own."""
-    proxy = start(Replica())
-    with httpx.Client(base_url=proxy.url) as client:
-        answers = [client.get("/v1/models", headers={"X-Request-Id": 'a" b'}) for _ in range(2)]
-    ids = {answer.headers["x-request-id"] for answer in answers}
-    assert len(ids) == 2
-    assert all(each.isalnum() for each in ids)
 
 
 @pytest.mark.parametrize("fault", ["gone", "hangs", "busy"])
@@ -198,12 +183,6 @@ def test_the_pages_files_are_asked_of_a_replica_once_a_minute(start: Start) -> N
             assert {(answer.status_code, answer.headers["cache-control"]) for answer in answers} == {(200, "no-cache")}
             assert len({answer.headers["x-request-id"] for answer in answers}) == 5
     assert [path for path, _, _ in replica.requests] == ["/assets/large.js?0", *(f"/v1/models?{n}" for n in range(5))]
-
-
-def test_a_worker_may_open_what_its_connections_need() -> None:
-    """A descriptor for each connection, and for each request's body and answer a file."""
-    (files,), (connections,) = directive("worker_rlimit_nofile"), directive("worker_connections")
-    assert int(files) >= 3 * int(connections)
 
 
 def test_a_large_body_is_refused_before_a_replica_sees_it(start: Start) -> None:

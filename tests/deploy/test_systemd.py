@@ -11,7 +11,6 @@ from io import StringIO
 from pathlib import Path
 
 from cerberank.cli import main
-from tools.mtail import options
 from tools.nginx import command, configure
 from tools.process import installed
 
@@ -47,12 +46,6 @@ def test_systemd_accepts_units_and_drop_ins(tmp_path: Path) -> None:
     checked = subprocess.run([checker, "verify", "--man=no", *units], capture_output=True, text=True, check=False)
     mine = [line for line in checked.stderr.splitlines() if str(tmp_path) in line or "cerberank" in line]
     assert (checked.returncode, mine) == (0, [])
-
-
-def test_a_kill_for_memory_ends_no_replica_and_leaves_its_notes() -> None:
-    """They are in a folder that systemd keeps over restarts; the kill of a trial ends no more."""
-    assert f"Environment=TMPDIR=%C/{value('CacheDirectory')}\n" in UNIT
-    assert value("OOMPolicy") == "continue"
 
 
 def test_its_commands_exist() -> None:
@@ -99,14 +92,3 @@ def test_the_proxy_asks_the_ports_of_the_instances(tmp_path: Path) -> None:
     ports = re.findall(r"server 127\.0\.0\.1:(\d+) max_fails=0;", (FOLDER / "upstream.conf").read_text())
     (pattern,) = re.findall(r"CERBERANK_PORT=(\S+)", UNIT)
     assert ports == [pattern.replace("%i", str(instance)) for instance in range(len(ports))]
-
-
-def test_debian_s_mtail_has_the_image_s_options() -> None:
-    """Its unit sets the folder of programs and the log of its own; the others come from the file for /etc/default."""
-    lines = (ROOT / "deploy" / "mtail" / "default").read_text().splitlines()
-    given = dict(shlex.split(line)[0].split("=", 1) for line in lines if not line.startswith("#"))
-    image = options()
-    assert given["LOGS"] == image[image.index("-logs") + 1]
-    assert given["HOST"] == image[image.index("-address") + 1]
-    extra = given["EXTRA_ARGS"].split()
-    assert extra == [image[image.index(extra[0])], *image[image.index("-poll_interval") :][:2]]
