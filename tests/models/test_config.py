@@ -47,11 +47,6 @@ def test_the_reading_of_long_texts_stands_in_the_file_only_if_it_is_not_the_usua
     assert RankerConfig.model_validate_json(cutting.model_dump_json()) == cutting
 
 
-def test_architecture_prints_the_papers_notation() -> None:
-    """B_b kH_h."""
-    assert str(random_ranker().config.architecture) == "B3 3H1"
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -151,12 +151,6 @@ def test_surrogates_are_all_that_is_replaced(text: str) -> None:
         assert replaced == text
 
 
-def test_nothing_is_not_concatenated() -> None:
-    """An empty list is an error, because it has no dtype to use."""
-    with pytest.raises(ValueError, match="nothing"):
-        concat_pairs([])
-
-
 def test_a_tokenizer_of_another_family_is_refused() -> None:
     """RoBERTa's special tokens are not in BERT's vocabulary."""
     with pytest.raises(ValueError, match="lacks"):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.first_stages import first_stage_config
 from tests.text_rankers import COLBERT, JOINT_COLBERT, TWIN, text_ranker
-from tests.tiny import WORDS, bert_tokenizer, roberta_tokenizer
+from tests.tiny import WORDS, bert_tokenizer
 
 from cerberank_models.encoding import CHARACTERS_PER_TOKEN, EncodedPairs
 from cerberank_models.text_config import ColbertTokens, TextEncodingConfig
@@ -105,9 +105,3 @@ def test_cached_tokens_are_shared_by_digest_and_partition() -> None:
     encoder("x").candidates(["tower"], cache, partition="two")
     encoder().candidates(["tower"], cache, partition="one")
     assert (cache.counts.hits, cache.counts.misses) == (1, 3)
-
-
-def test_a_tokenizer_of_another_family_is_refused() -> None:
-    """RoBERTa's has no [CLS]."""
-    with pytest.raises(ValueError, match=r"lacks \[CLS\]"):
-        TextEncoder(roberta_tokenizer(), CONFIG)

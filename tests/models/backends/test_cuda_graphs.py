@@ -234,17 +234,3 @@ def test_padded_attention_cannot_be_captured() -> None:
     """CUDA graphs on a CPU are refused when the backend opens, not when it runs."""
     with pytest.raises(ValueError, match="variable-length"):
         TorchBackend(random_ranker(), graph_tokens=1024)
-
-
-def test_selected_and_joined_states_run_in_a_graph() -> None:
-    """Survivors of two questions, joined between captured stages, score as they do alone."""
-    parts = [random_pairs([5, 30, 3]), random_pairs([12, 9], seed=1)]
-    backend = captured()
-    expected = [all_scores(TorchBackend(random_ranker()), part)[-1] for part in parts]
-    states = [backend.run(backend.start(part), 0).state for part in parts]
-    state = backend.concat([backend.select(states[0], np.array([2, 0])), states[1]])
-    for stage in (1, 2):
-        output = backend.run(state, stage)
-        state = output.state
-    wanted = np.concatenate([expected[0][[2, 0]], expected[1]])
-    assert np.abs(output.head_scores - wanted).max() <= PROBABILITIES

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.tiny import bert_tokenizer, random_pairs, random_ranker
+from tests.tiny import bert_tokenizer, random_ranker
 
-from cerberank_models.backends.half_precision import LARGEST, MARGIN, largest_activation
+from cerberank_models.backends.half_precision import LARGEST, MARGIN
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
@@ -30,20 +30,6 @@ def checkpoint_of(ranker: RankingNetwork, path: Path) -> Checkpoint:
         ranker, bert_tokenizer(), path, card="# random\n", version="1", source="tests", forms=Forms(precisions=())
     )
     return read_checkpoint(path)
-
-
-def test_the_largest_activation_is_found() -> None:
-    """A channel of a known size, inside a layer, is the largest; NaN counts as infinite."""
-    pairs = [random_pairs([5, 9, 12])]
-    usual = largest_activation(random_ranker(), pairs)
-    assert 1.0 < usual < 1000.0
-    found = largest_activation(swollen(10_000.0), pairs)
-    assert abs(found - 10_000.0) < 2 * usual
-    broken = random_ranker()
-    with torch.no_grad():
-        broken.get_parameter("heads.1.classifier.dense.bias")[0] = torch.nan
-    assert largest_activation(broken, pairs) == float("inf")
-    assert not any(module._forward_hooks for module in broken.modules())
 
 
 def test_fp16_gives_way_to_bf16(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

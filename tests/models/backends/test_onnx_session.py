@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from cerberank_models.backends import onnx_session
-from cerberank_models.backends.onnx_session import EXACT_INT8, GRAPH, check_provider, open_session, products_saturate
+from cerberank_models.backends.onnx_session import EXACT_INT8, check_provider, open_session, products_saturate
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
@@ -84,18 +84,6 @@ def test_graphs_of_earlier_releases_open_on_every_processor(tmp_path: Path) -> N
     session = open_session(products(tmp_path / "graph.onnx", weight, zero_points=True), threads=1, device="cpu")
     x = np.arange(16, dtype=np.uint8).reshape(2, 8)
     assert (np.asarray(session.run(None, {"x": x})[0]) == (x.astype(np.int64) - 100) @ weight.astype(np.int64)).all()
-
-
-def test_the_probe_is_a_product_that_does_not_fit_into_16_bits() -> None:
-    """One MatMulInteger of an int8 weight of 127s, whose pairs of products with 255 exceed the largest int16."""
-    model = onnx.load(GRAPH)
-    onnx.checker.check_model(model)
-    assert [(node.op_type, list(node.input)) for node in model.graph.node] == [("MatMulInteger", ["x", "weight"])]
-    (weight,) = (numpy_helper.to_array(tensor) for tensor in model.graph.initializer)
-    assert weight.dtype == np.int8
-    assert weight.shape == (64, 32)
-    assert (weight == 127).all()
-    assert np.iinfo(np.int16).max < 2 * 255 * 127
 
 
 def test_products_saturate_on_no_processor_that_has_vnni_or_is_not_x86() -> None:

@@ -27,7 +27,6 @@ from cerberank_models.convert.checkpoint import PARITY
 from cerberank_models.golden import check_golden
 
 LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
-ALL = np.arange(len(LENGTHS))
 
 
 @pytest.fixture(scope="module", params=["torch", "onnx"])
@@ -44,21 +43,6 @@ def test_torch_equals_onnx(tiny_checkpoint: Path) -> None:
     )
     for ours, theirs in zip(torch_scores, onnx_scores, strict=True):
         assert np.abs(ours - theirs).max() <= 1e-4
-
-
-def test_survivors_score_as_if_nobody_was_dropped(backend: Backend[Any]) -> None:
-    """Select between the stages, in another order, changes no score."""
-    pairs = random_pairs(LENGTHS)
-    expected = all_scores(backend, pairs)
-    rows = np.array([6, 0, 3])
-    state = backend.select(backend.start(pairs), rows)
-    for stage in range(3):
-        output = backend.run(state, stage)
-        got = output.scores if output.head_scores is None else output.head_scores
-        assert np.abs(got - expected[stage][rows]).max() <= PROBABILITIES
-        if output.state is not None:
-            rows = rows[[1, 2]] if stage == 0 else rows
-            state = backend.select(output.state, np.array([1, 2])) if stage == 0 else output.state
 
 
 @pytest.mark.parametrize("after", [0, 1])

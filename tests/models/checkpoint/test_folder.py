@@ -12,7 +12,6 @@ import pytest
 from tests.tiny import roberta_tokenizer
 
 from cerberank_models.checkpoint import folder
-from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import (
     CheckpointError,
     copy_checkpoint,
@@ -169,12 +168,6 @@ def test_a_missing_precision_is_named(tiny_checkpoint: Path) -> None:
     with pytest.raises(CheckpointError, match="it has: fp32, int8") as error:
         read_checkpoint(tiny_checkpoint).stage_graphs("fp16")
     assert f"`cerberank export {tiny_checkpoint} OUT --forms fp16` makes them" in str(error.value)
-
-
-def test_a_missing_precision_of_a_folder_without_weights_is_made_from_another_folder() -> None:
-    """The bundled checkpoint cannot be exported again: the error says what the command needs."""
-    with pytest.raises(CheckpointError, match=r"OUT --forms fp16` makes them, from a FOLDER with model\.safe"):
-        read_checkpoint(BUNDLED).stage_graphs("fp16")
 
 
 def test_writing_never_overwrites_and_leaves_nothing_behind(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import torch
 from sentence_transformers import CrossEncoder
 from tests.modular import mean_head, save_modular
 from tests.opaque import save_mpnet
-from tests.program import program
 from torch import nn
 
 from cerberank_models.backends.registry import open_backend
@@ -25,7 +24,6 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import rank_pairs
 
-main = program("import")
 QUESTION = "how tall is the tower ?"
 TEXTS = ["330 metres", "", "it was built in paris . " * 20, "what do bees make honey from"]
 SAME = 1e-5

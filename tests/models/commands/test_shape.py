@@ -43,15 +43,6 @@ def test_the_notation_of_the_paper_gives_the_shape(
     assert checkpoint.config.architecture.classifier_activation == "gelu"  # ELECTRA's, whose shape is the default
 
 
-def test_a_plain_encoder_ends_in_an_exit(tokenizer: str, tmp_path: Path) -> None:
-    """0H0: the cascade's shape, weights alone."""
-    out = tmp_path / "out"
-    assert main(["B4", "0H0", str(out), *SMALL, "--exits", "2,4", "--tokenizer", tokenizer]) == 0
-    checkpoint = read_checkpoint(out)
-    assert [stage.kind for stage in checkpoint.config.stages] == ["exit", "exit"]
-    assert checkpoint.precisions == ()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -8,7 +8,6 @@ from tests.tiny import cross_encoder, hugging_face_config
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.from_hugging_face import (
-    initialise,
     load_weights,
     ranker_config,
     transformer_config,
@@ -23,28 +22,21 @@ def fresh(family: str = "bert") -> tuple[RankingNetwork, dict[str, torch.Tensor]
     return RankingNetwork(ranker_config(model.config, name="copy", encoding=ENCODING)), dict(model.state_dict())
 
 
-def test_a_missing_weight_is_named() -> None:
-    """Strict in one direction: every parameter needs a source."""
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [
+        ("bert.encoder.layer.1.output.dense.bias", None, r"body\.1\.down\.bias"),
+        ("bert.encoder.layer.0.adapter.weight", torch.zeros(1), "adapter"),
+        ("classifier.weight", torch.zeros(3, 32), r"classifier\.weight \(3, 32\)"),
+    ],
+    ids=["missing", "surplus", "shape"],
+)
+def test_weights_that_do_not_fit_are_named(name: str, value: torch.Tensor | None, named: str) -> None:
+    """Every parameter needs a source of its shape, and every weight a place."""
     ranker, weights = fresh()
-    del weights["bert.encoder.layer.1.output.dense.bias"]
-    with pytest.raises(UnsupportedModelError, match=r"body\.1\.down\.bias"):
-        load_weights(ranker, weights)
-
-
-def test_a_surplus_weight_is_named() -> None:
-    """And in the other: every weight needs a place."""
-    ranker, weights = fresh()
-    weights["bert.encoder.layer.0.adapter.weight"] = torch.zeros(1)
-    with pytest.raises(UnsupportedModelError, match="adapter"):
-        load_weights(ranker, weights)
-
-
-def test_a_wrong_shape_is_named() -> None:
-    """A classifier with three labels is not a ranker."""
-    ranker, weights = fresh()
-    weights["classifier.weight"] = torch.zeros(3, 32)
-    with pytest.raises(UnsupportedModelError, match=r"classifier\.weight \(3, 32\)"):
-        load_weights(ranker, weights)
+    changed = {other: weight for other, weight in weights.items() if other != name}
+    with pytest.raises(UnsupportedModelError, match=named):
+        load_weights(ranker, changed if value is None else changed | {name: value})
 
 
 def test_an_encoder_without_classifier_fills_body_and_heads() -> None:
@@ -55,15 +47,6 @@ def test_an_encoder_without_classifier_fills_body_and_heads() -> None:
     last = encoder.state_dict()["encoder.layer.3.output.dense.weight"]
     for head in ranker.heads:
         assert torch.equal(head.get_parameter("layers.0.down.weight"), last)
-
-
-def test_initialise_is_seeded() -> None:
-    """The same seed gives the same weights, another one others."""
-    first, second, other = (torch.nn.Linear(4, 4) for _ in range(3))
-    for part, seed in ((first, 1), (second, 1), (other, 2)):
-        initialise(part, seed=seed)
-    assert torch.equal(first.weight, second.weight)
-    assert not torch.equal(first.weight, other.weight)
 
 
 LOCAL = "sliding_attention"

@@ -41,17 +41,6 @@ def test_another_layout_is_refused(pair: str) -> None:
         pair_template(transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer))
 
 
-def test_the_configuration_is_what_both_say() -> None:
-    """Depth and vocabulary from transformers' configuration, token types and template from the tokenizer."""
-    source = hugging_face_config("electra", num_labels=1)
-    for names, types in ((["input_ids", "attention_mask"], 1), (["input_ids", "token_type_ids"], 2)):
-        tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=bert_tokenizer(), model_input_names=names)
-        config = opaque_config(source, tokenizer, name="x", encoding=ENCODING)
-        assert config.transformer.type_vocab_size == types
-        assert (config.transformer.layers, config.transformer.vocab_size) == (4, 300)
-        assert (config.architecture.classifier_logits, config.encoding.max_length) == (1, 48)
-
-
 def test_a_model_without_a_vocabulary_is_refused() -> None:
     """Such as one that reads pictures."""
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=bert_tokenizer())

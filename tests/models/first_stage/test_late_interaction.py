@@ -19,7 +19,7 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.encoding import concat_pairs
 from cerberank_models.first_stage.attach import attach
 from cerberank_models.first_stage.bi_encoders import BiEncoder, read_bi_encoder
-from cerberank_models.first_stage.opening import check_first_stage, open_first_stage, open_vector_backend
+from cerberank_models.first_stage.opening import open_vector_backend
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
 from cerberank_models.first_stage.vector_backend import token_roles
@@ -120,13 +120,6 @@ def test_a_kernel_without_such_masks_is_left_out(tmp_path: Path) -> None:
 
     never: VarlenAttention = kernel
     check(bi, model, QUESTION, backend=TorchEncoder(bi.network, kernel=never))
-
-
-def test_a_checkpoint_with_one_passes_its_golden_questions(whole: tuple[MultiVectorEncoder, Checkpoint]) -> None:
-    """In every form that the checkpoint has, and with weights."""
-    _, made = whole
-    for kind, precision in [("torch", "fp32"), *(("onnx", each) for each in made.precisions)]:
-        check_first_stage(open_first_stage(made, kind=kind, precision=precision), made)
 
 
 def test_pylates_format_is_read(tmp_path: Path) -> None:

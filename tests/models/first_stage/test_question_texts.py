@@ -24,7 +24,6 @@ from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.ranker import Ranker
 
 embed_main = program("data embed")
-rank_main = program("rank")
 
 QUESTION, TEXTS = GOLDEN_TEXTS[0]
 CANDIDATES = [Candidate(text=text) for text in TEXTS]

@@ -58,10 +58,3 @@ def test_half_precisions_are_near(shape: dict[str, Any], precision: str) -> None
         cosine = left @ right / np.linalg.norm(left) / np.linalg.norm(right)
         assert cosine > 0.99
         assert (left != right).any()
-
-
-def test_an_unknown_precision_is_refused() -> None:
-    """The precisions that there are are listed."""
-    config = first_stage_config(token_ranker="dot")
-    with pytest.raises(ValueError, match="fp32, bf16, fp16"):
-        TorchEncoder(network_of(ranker_of({"token_ranker": "dot"}), config), precision="int8")

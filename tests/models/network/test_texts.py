@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.text_rankers import texts, window_ids
-from tests.tiny import random_pairs
 
-from cerberank_models.network.texts import Texts, joined
+from cerberank_models.network.texts import joined
 
 LENGTHS = st.integers(2, 6)
 
@@ -49,14 +47,3 @@ def test_an_encoder_with_one_type_gets_type_0(types: int) -> None:
     """RoBERTa's table has one row."""
     both = joined(texts([[3]]), texts([[4]]), torch.tensor([0]), between=1, types=types)
     assert int(both.type_ids.max()) == types - 1
-
-
-def test_arrays_become_tensors() -> None:
-    """`Texts.on` keeps values and types; without windows every sequence is a text."""
-    encoded = random_pairs([4, 2, 3])
-    windows = np.array([0, 2, 3])
-    alone, batch = Texts.on(torch.device("cpu"), encoded), Texts.on(torch.device("cpu"), encoded, windows)
-    assert alone.windows.tolist() == [0, 1, 2, 3]
-    assert batch.windows.tolist() == [0, 2, 3]
-    assert torch.equal(batch.token_ids, torch.from_numpy(encoded.token_ids))
-    assert batch.offsets.dtype == batch.windows.dtype == alone.windows.dtype == torch.int64

@@ -9,7 +9,6 @@ import pytest
 from tests.program import program, replaced
 from tests.text_rankers import with_unused_tokens
 from tests.tiny import save_cross_encoder
-from tests.training.data.trec.collections import write_web_collection
 from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.commands.values import arguments_of
@@ -87,15 +86,6 @@ def test_colberts_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert call(tmp_path, "trmd-colbert", "--own-share", "1", "--mono", mono, "--bi", bi, *out) == 1
     assert "reads ColBERT's texts (--colbert-texts), trmd-colbert does not" in capsys.readouterr().err
     assert read_bi_encoder(bi, candidate_length=16).network.config.encoding.colbert == saved.colbert
-
-
-def test_lists_of_a_collection_as_the_papers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """ClueWeb09b's form: positives and negatives of Indri's run, and dev by P@20."""
-    save_cross_encoder("bert", tmp_path / "base")
-    data = f"trec:{write_web_collection(tmp_path)}?run=indri.run&k=3&qrels="
-    lists = ("--train", f"{data}train.qrels", "--dev", f"{data}qrels.txt", "--select", "p@20")
-    assert call(tmp_path, "colbert", *lists, "--positives", "listed", "--own-share", "1", "--clip", "0") == 0
-    assert "best dev P@20" in capsys.readouterr().out
 
 
 def test_systems_and_teachers_must_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,20 +8,13 @@ from typing import Any
 
 import pytest
 from tests.program import program
-from tests.tiny import bert_tokenizer
 
 from cerberank_models.commands.values import arguments_of
-from cerberank_models.config import EncodingConfig
-from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_papers.commands import pairwise, pretrain
-from cerberank_papers.pretraining.examples import GROUP
-from cerberank_papers.pretraining.settings import PretrainingConfig
 from cerberank_training.commands.presets import options_from_recipe, presets, read_preset, student_settings
 from cerberank_training.commands.train import teach
-from cerberank_training.data.sampling import Group, PairSampling
+from cerberank_training.data.sampling import PairSampling
 from cerberank_training.learning.settings import TeacherConfig, TeachOptions
-from cerberank_training.learning.student_job import TokenSteps
-from cerberank_training.runs.settings import ramp_steps
 
 COMMANDS = {"teach": teach, "pretrain": pretrain, "pairwise": pairwise}
 NEEDED = {
@@ -70,29 +63,6 @@ def test_a_preset_fits_its_command_and_names_its_sources(name: str) -> None:
             assert (options(name, *named).select, options(name, *named).training.clip) == ("p@20", 0)
 
 
-def test_a_step_of_the_cascade_transformer() -> None:
-    """Section 5.2, footnote 9: 237 pairs an update of 8 x 2,000 tokens, 950,000 in the 4,000 updates of the warm-up."""
-    train, pairs = student_settings("ct/asnq").train, MeanLength()
-    update = len(TokenSteps(pairs, pairs.encoder, train.tokens_per_step)(0, 0))
-    assert update == 237
-    ramp = ramp_steps(train.warmup, train.steps)
-    assert (ramp, train.rate(3999)) == (4000, 1)
-    assert ramp * update == pytest.approx(950_000, rel=0.01)
-    assert ramp * update / PAIRS["asnq"] == pytest.approx(0.04, rel=0.01)
-
-
-class MeanLength:
-    """Pairs of 67 and 68 tokens in turns: 16,000 tokens by 237 pairs are 67.5."""
-
-    def __init__(self) -> None:
-        encoding = EncodingConfig(max_length=128, question_length=16)
-        self.encoder = PairEncoder(bert_tokenizer(), family="bert", config=encoding, type_vocab_size=2)
-
-    def step(self, step: int, size: int) -> list[Group]:
-        text = " ".join(["a"] * (63 + step % 2))
-        return [Group(question="b", candidates=(Candidate(text=text),), labels=(0.0,))]
-
-
 @pytest.mark.parametrize(
     ("name", "pairs", "steps", "evaluations"),
     [
@@ -108,14 +78,6 @@ def test_epochs_of_pairs_are_steps(name: str, pairs: str, steps: int, evaluation
     """The papers give passes over the pairs and evaluations as a share of the run."""
     config = teacher(name, PAIRS[pairs])
     assert (config.steps, config.evaluate_every) == (steps, steps // evaluations)
-
-
-def test_pre_training_takes_whole_groups_near_the_papers_4096() -> None:
-    """One positive and four negatives, shared by eight processes."""
-    size = options("ssp/pretrain-dpc").training.examples_per_step
-    assert size % GROUP == 0
-    assert 4096 - size < 2 * 8 * GROUP
-    PretrainingConfig(examples_per_step=size).check_shares(8)
 
 
 def test_a_call_changes_a_preset(tmp_path: Path) -> None:

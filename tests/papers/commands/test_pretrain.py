@@ -96,12 +96,3 @@ def test_what_no_run_could_do_is_refused(
     assert code == (2 if error.endswith("See cerberank train pretrain --help") else 1)
     assert error.startswith("cerberank train pretrain: ")
     assert message in error
-
-
-def test_documents_of_one_paragraph_give_no_hard_negatives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The last line says so in place of a figure."""
-    asked = options(tmp_path, "out", steps=1)
-    (tmp_path / "short").mkdir()
-    asked = replaced(asked, "--objective", "dpc", "--dev", articles(tmp_path / "short", sizes=(8,)))
-    assert program("train pretrain")(asked) == 0
-    assert capsys.readouterr().out.splitlines()[-1].endswith(" % (20), no hard negatives")

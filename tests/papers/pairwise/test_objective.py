@@ -123,20 +123,6 @@ def test_losses_are_those_of_the_tensors_that_the_paper_names(student: dict[str,
     assert torch.allclose(4 * half["hard"], losses["hard"])
 
 
-def test_a_student_that_is_its_teacher_learns_nothing() -> None:
-    """Both distillation losses are exactly 0, in every kind of student."""
-    for shape in (TR_TWIN, TR_COLBERT, JOINT_TWIN, JOINT_COLBERT):
-        _, reading = read(shape)
-        losses = losses_of(PairwiseObjective(), reading, mono=reading, bi=reading)
-        assert losses["cls"].item() == losses["representations"].item() == 0.0
-
-
-def test_monobert_cannot_teach_a_plain_bi_encoder() -> None:
-    """It has no ranker 1."""
-    with pytest.raises(ValueError, match="ranker 1"):
-        losses_of(PairwiseObjective(), read(TWIN)[1], mono=read(MONO)[1], bi=None)
-
-
 def columns(pairs: list[tuple[float, float]]) -> tuple[torch.Tensor, torch.Tensor]:
     positive, negative = torch.tensor(pairs, dtype=torch.float64).unbind(dim=1)
     return positive, negative

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.text_rankers import COLBERT, JOINT_TWIN, MONO, TR_COLBERT, TR_TWIN, TWIN, text_ranker
+from tests.text_rankers import JOINT_TWIN, MONO, TR_COLBERT, TR_TWIN, TWIN, text_ranker
 from tests.tiny import bert_tokenizer
 from tests.training.letters import questions
 
@@ -91,37 +91,6 @@ def test_rankers_overfit_five_questions(shape: dict[str, Any], tmp_path: Path) -
 def losses_of(folder: Path, name: str = "loss") -> list[float]:
     records = map(json.loads, (folder / "log.jsonl").read_text().splitlines())
     return [record[name] for record in records if name in record]
-
-
-@pytest.mark.parametrize(("shape", "bi"), [(TR_TWIN, TWIN), (TR_COLBERT, COLBERT)], ids=["twin", "colbert"])
-def test_a_student_learns_from_teachers_that_were_trained(
-    shape: dict[str, Any], bi: dict[str, Any], tmp_path: Path
-) -> None:
-    """Teachers first, then the student: all three losses fall, and it answers what its teachers answer."""
-    config = replace(CONFIG, steps=60, learning_rate=3e-3, fresh_learning_rate=3e-3, evaluate_every=60, save_every=60)
-    made = teachers(bi)
-    for name, teacher in (("mono", made.mono), ("bi", made.bi)):
-        teacher.ranker.requires_grad_(True)
-        run(tmp_path / name, teacher.ranker, config=config).train(lambda ranker: 1.0)
-    frozen = Teachers(
-        **{
-            name: FrozenTeacher(name, each.ranker, bert_tokenizer())
-            for name, each in (("mono", made.mono), ("bi", made.bi))
-            if each is not None
-        }
-    )
-    student = text_ranker(shape, seed=3)
-    best = run(
-        tmp_path / "student",
-        student,
-        config=replace(config, steps=150),
-        objective=PairwiseObjective(representation_weight=3.0),
-        taught=frozen,
-    ).train(dev_figures(text_ranks(TextEncoder(bert_tokenizer(), student.config)), questions()))
-    assert best > 99.0
-    for name in ("hard", "cls", "representations"):
-        losses = losses_of(tmp_path / "student", f"loss/{name}")
-        assert sum(losses[-5:]) < 0.5 * sum(losses[:5]), name
 
 
 def test_bf16_computes_the_same_losses(tmp_path: Path) -> None:

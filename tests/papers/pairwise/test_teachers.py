@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.text_rankers import COLBERT, MONO, TR_COLBERT, TR_TWIN, TWIN, text_ranker
-from tests.tiny import bert_tokenizer, roberta_tokenizer
+from tests.tiny import bert_tokenizer
 
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
@@ -52,13 +52,6 @@ def test_others_are_refused(role: str, other: FrozenTeacher, message: str) -> No
     """Each with a message that names teacher and student."""
     with pytest.raises(ValueError, match=message):
         Teachers(**{role: other}).check(STUDENT.config, bert_tokenizer())
-
-
-def test_another_tokenizer_is_refused() -> None:
-    """Token vectors would be compared with those of other tokens."""
-    other = FrozenTeacher("teachers/t", text_ranker(TWIN), roberta_tokenizer())
-    with pytest.raises(ValueError, match="teachers/t and student random have different tokenizers"):
-        Teachers(bi=other).check(STUDENT.config, bert_tokenizer())
 
 
 def test_colberts_projections_must_agree() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.text_rankers import ENCODING, text_ranker, with_unused_tokens
+from tests.text_rankers import ENCODING, with_unused_tokens
 from tests.tiny import save_cross_encoder
 from transformers import AutoModel, AutoTokenizer
 
@@ -91,10 +91,3 @@ def test_fresh_parts_follow_the_seed(tmp_path: Path) -> None:
     assert not torch.equal(first["first_ranker.dense.weight"], first["token_ranker.dense.weight"])
     assert not torch.equal(first["first_ranker.dense.weight"], other["first_ranker.dense.weight"])
     assert torch.equal(first["body.1.up.weight"], other["body.1.up.weight"])
-
-
-def test_every_system_has_a_network() -> None:
-    """No system's rankers are refused by the config."""
-    for system in SYSTEMS.values():
-        shape = {name: getattr(system, name) for name in ("joint", "first_ranker", "token_ranker")}
-        assert text_ranker(shape).config.joint == system.joint

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.papers.pretraining.documents import articles, documents, paragraphs
 
 from cerberank_papers.pretraining import document_table
@@ -63,16 +61,6 @@ def test_short_texts_are_left_out(sizes: list[list[int]], kept: list[list[int]] 
     document = long_enough([["x" * size for size in paragraph] for paragraph in sizes])
     found = None if document is None else [[len(text) for text in paragraph] for paragraph in document.paragraphs]
     assert found == kept
-
-
-@given(st.lists(st.lists(st.integers(0, 250).map(lambda size: "x" * size), max_size=4), max_size=4))
-def test_what_is_kept_is_long_enough(texts: list[list[str]]) -> None:
-    """Nothing below a limit stays, whatever was left out before; filtering twice changes nothing."""
-    if document := long_enough(texts):
-        assert all(len(sentence) >= 20 for paragraph in document.paragraphs for sentence in paragraph)
-        assert all(len(" ".join(paragraph)) >= 60 for paragraph in document.paragraphs)
-        assert len(" ".join(" ".join(paragraph) for paragraph in document.paragraphs)) >= 200
-        assert long_enough(document.paragraphs) == document
 
 
 @pytest.mark.parametrize(

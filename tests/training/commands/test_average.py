@@ -51,13 +51,6 @@ def test_every_weight_is_the_mean_of_those_that_have_it(tiny_checkpoint: Path) -
     torch.testing.assert_close(after["exits.1.output.weight"], before["exits.1.output.weight"])
 
 
-def test_the_average_of_one_is_itself(tiny_checkpoint: Path) -> None:
-    """One network's average has the same weights, despite double precision in between."""
-    ours = load_ranker(read_checkpoint(tiny_checkpoint))
-    for name, tensor in average_rankers([ours, ours]).state_dict().items():
-        assert torch.equal(tensor, ours.state_dict()[name]), name
-
-
 def test_schedules_of_other_weights_are_left_behind(tiny_checkpoint: Path) -> None:
     """The mean has no drop schedule, no tuned one and no minimum of the first checkpoint, which keeps its own."""
     ours = load_ranker(read_checkpoint(tiny_checkpoint))

@@ -92,18 +92,6 @@ def test_the_checkpoint_is_exported_to_int8_and_back_to_the_authors_format(folde
     assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
-def test_a_ranker_of_its_shape_is_exported_and_read_back(tmp_path: Path) -> None:
-    """As a student that was trained here: every weight is the same, bit by bit."""
-    shape = {"family": "electra", "exits": (), "hidden_size": 128, "num_attention_heads": 2}
-    random_checkpoint(tmp_path / "student", precisions=(), **shape)
-    assert program("export")([str(tmp_path / "student"), str(tmp_path / "out"), "--cerberus"]) == 0
-    words = [str(tmp_path / "out"), str(tmp_path / "again"), "--forms", "none", "--max-length", "32"]
-    assert program("import")(words) == 0
-    one, other = (load_ranker(read_checkpoint(tmp_path / name)).state_dict() for name in ("student", "again"))
-    assert one.keys() == other.keys()
-    assert all(torch.equal(value, other[name]) for name, value in one.items())
-
-
 @pytest.mark.parametrize(
     ("shape", "message"),
     [

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from tests.program import program
 from tests.tiny import save_cross_encoder
-from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_training.runs.settings import RunOptions
 
@@ -82,15 +81,3 @@ def test_strategies_that_do_not_fit_are_refused_before_any_row(
         in capsys.readouterr().err
     )
     assert not (tmp_path / "out").exists()
-
-
-def test_a_teacher_learns_on_the_processor_where_there_is_no_gpu(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With all defaults, bf16 among them; fp16 is refused before the base is looked for."""
-    base, data = save_cross_encoder("bert", tmp_path / "base"), jsonl(tmp_path)
-    options = ["--train", data, "--steps", "1", "--max-length", "32", "--out", str(tmp_path / "out")]
-    options += ["--dev", dev_jsonl(tmp_path), "--device", "cpu"]
-    assert program("train teach")(["--base", "nowhere", *options, "--precision", "fp16"]) == 1
-    assert "--precision fp16 needs a GPU" in capsys.readouterr().err
-    assert program("train teach")(["--base", str(base), *options]) == 0

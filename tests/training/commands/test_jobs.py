@@ -79,30 +79,6 @@ def test_a_run_is_repeated_and_bound(
         assert difference in error
 
 
-@pytest.mark.parametrize(
-    ("verb", "recipe", "words"),
-    [
-        (
-            "distil",
-            "ct/asnq",
-            ["--body-layers", "2", "--exits", "1,2", "--examples-per-step", "4", "--max-length", "64"],
-        ),
-        ("pairwise", "trmd/colbert", ["--examples-per-step", "4", "--system", "colbert", "--select", "map"]),
-        ("pretrain", "ssp/pretrain-dslc", ["--objective", "dslc"]),
-        ("teach", "ct/sr-asnq", ["--layers", "1"]),
-    ],
-)
-def test_a_papers_preset_runs(verb: str, recipe: str, words: list[str], tmp_path: Path) -> None:
-    """One step of a tiny network with the values that the call leaves to the preset; the record names it."""
-    base, out = save_base("bert", tmp_path / "base"), tmp_path / "out"
-    call = [*options(verb, tmp_path), "--base", str(base), "--out", str(out), "--steps", "1", "--evaluate-every", "1"]
-    changes = ["--recipe", recipe, "--warmup", "0", "--precision", "fp32", "--device", "cpu", *words]
-    assert program(f"train {verb}")(replaced(call, *changes)) == 0
-    record = read_record(out)
-    assert record.free["recipe"] == recipe
-    assert record.results["reached"] == 1
-
-
 @pytest.mark.parametrize("verb", ["distil", "pairwise", "teach"])
 @pytest.mark.parametrize(
     ("changes", "message"),

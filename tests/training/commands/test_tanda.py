@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -38,20 +37,6 @@ def test_the_folder_is_a_base_with_its_classifier_and_a_teacher(family: str, tmp
     scores = 1 / (1 + np.exp(-teacher.differences([(question.text, candidate) for candidate in candidates])))
     wanted = authors.scores(tokenizer, question.text, [candidate.text for candidate in candidates])
     assert np.abs(scores - wanted).max() < 1e-5
-
-
-@pytest.mark.usefixtures("imports_here")
-def test_the_folder_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By `evaluate --checkpoint`, which imports it as `rank` and `serve` do."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    authors = Twin("bert")
-    folder = authors.save(tmp_path / "ckpt")
-    call = ["--checkpoint", str(folder), "--data", jsonl(tmp_path), "--backend", "torch", "--device", "cpu"]
-    assert program("evaluate")([*call, "--per-question", str(tmp_path / "each.jsonl")]) == 0
-    record = json.loads((tmp_path / "each.jsonl").read_text().splitlines()[0])
-    texts = [each.candidate.text for each in questions()[0].candidates]
-    wanted = authors.scores(TOKENIZERS["bert"].from_pretrained(folder), questions()[0].text, texts)
-    assert np.abs(np.asarray(record["rankings"]["final"]["scores"]) - wanted).max() < 1e-5
 
 
 def test_teach_goes_on_with_the_trained_classifier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,12 +91,6 @@ def test_the_papers_shapes_have_about_the_papers_sizes(recipe: str, millions: fl
     assert sum(parameter.numel() for parameter in ranker.parameters()) / 1e6 == pytest.approx(millions, abs=0.06)
 
 
-def test_the_cascade_s_recipe_fits_twelve_layers(tmp_path: Path) -> None:
-    """Its last exit, which gives the score, reads the last of them."""
-    base = save_cross_encoder("roberta", tmp_path, num_hidden_layers=12, max_position_embeddings=160)
-    assert fit(base, student_settings("roberta-base-cascade").shape).exits[-1] == 12
-
-
 @pytest.mark.parametrize(
     ("heads", "body_layers", "millions"),
     [(1, 12, 11.7), (3, 12, 12.9), (3, 11, 34.1)],
@@ -296,12 +290,6 @@ def test_a_checkpoint_learns_on(tiny_checkpoint: Path) -> None:
     assert torch.equal(new["heads.3.classifier.dense.weight"], old["heads.0.classifier.dense.weight"])
     assert torch.equal(new["exits.0.output.weight"], old["exits.1.output.weight"])
     assert [(exit_.after, exit_.token_features) for exit_ in student.ranker.config.exits] == [(2, 3), (3, 3)]
-
-
-def test_exits_may_read_the_first_token() -> None:
-    """The vector that CT compares with the mean."""
-    read = [(each.after, each.pooling) for each in StudentShape(exits=(1, 2), exit_pooling="first").exit_configs]
-    assert read == [(1, "first"), (2, "first")]
 
 
 def test_a_checkpoint_with_three_heads_gives_a_smaller_body_not_a_larger(tiny_checkpoint: Path) -> None:

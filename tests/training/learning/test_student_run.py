@@ -53,11 +53,6 @@ def spawned() -> Iterator[None]:
     multiprocessing.set_start_method(before, force=True)
 
 
-def dropping(seed: int = 0) -> RankingNetwork:
-    """A ranker with the dropout of CONFIG, which a `Run` takes from its ranker."""
-    return random_ranker(seed=seed, dropout=CONFIG.dropout)
-
-
 def run(
     folder: Path,
     config: StudentConfig = CONFIG,

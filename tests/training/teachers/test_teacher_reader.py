@@ -46,23 +46,6 @@ def test_context_is_read_as_the_checkpoint_reads_it(family: Family, types: int, 
     assert ("token_type_ids" in got) == (types > 1)
 
 
-@pytest.mark.parametrize(("family", "between"), [("bert", 1), ("roberta", 2)])
-def test_three_segments_have_three_types(family: str, between: int, tmp_path: Path) -> None:
-    """SSP appendix C: `q s c` with types 0, 1 and 2 and the family's separators between them."""
-    tokenizer, model = opened(family, tmp_path, 3)
-    got = TeacherReader(tokenizer, model, TeacherInput(max_length=64, context=True))(PAIRS[:1])
-    ids, types = got["input_ids"][0], got["token_type_ids"][0]
-    assert ids.count(tokenizer.sep_token_id) == 2 * between + 1
-    texts = [
-        tokenizer.decode([i for i, own in zip(ids, types, strict=True) if own == each], skip_special_tokens=True)
-        for each in (0, 1, 2)
-    ]
-    assert [text.replace(" ##", "").strip() for text in texts] == [
-        tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]).replace(" ##", "")
-        for text in ("how tall is the tower ?", "in the word", "it was built the river")
-    ]
-
-
 def test_an_enlarged_roberta_has_types_without_context_too(tmp_path: Path) -> None:
     """Its tokenizer gives none, the checkpoint that it becomes does."""
     tokenizer, model = opened("roberta", tmp_path, 3)

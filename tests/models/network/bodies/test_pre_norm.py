@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.bounds import HIDDEN, PROBABILITIES
+from tests.bounds import PROBABILITIES
 from tests.models.backends.stages import all_scores
 from tests.models.network.varlen_oracle import varlen_oracle
-from tests.tiny import forward_padded, padded, random_pairs, random_ranker
+from tests.tiny import random_pairs, random_ranker
 
 from cerberank_models.backends.onnx_backend import OnnxBackend
 from cerberank_models.backends.stage_contract import Backend, probability
@@ -20,8 +20,6 @@ from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.convert.graphs import export_stages
 from cerberank_models.convert.int8 import measure_ranges, quantise
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.network.bodies.pre_norm import PreNormLayer
-from cerberank_models.network.layout import PackedLayout
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.stacked import stackable
 
@@ -59,45 +57,6 @@ def check(backend: Backend[Any], ranker: RankingNetwork, bound: float) -> None:
     for got, wanted in zip(all_scores(backend, pairs), expected(pairs, ranker), strict=True):
         assert wanted.std() > 0.05
         assert np.abs(got.reshape(wanted.shape) - wanted).max() <= bound
-
-
-@pytest.mark.parametrize("changes", [PLAIN, BIASED])
-def test_packed_equals_padded(changes: dict[str, object]) -> None:
-    """Positions and windows are the same in both layouts, in exits and heads."""
-    pairs = random_pairs(LENGTHS)
-    with torch.no_grad():
-        for stage, wanted in enumerate(expected(pairs, modern(changes))):
-            got = probability(forward_padded(modern(changes), *padded(pairs), stage).numpy())
-            assert np.abs(got - wanted).max() <= PROBABILITIES
-
-
-@pytest.mark.parametrize("depth", [0, 1])
-def test_first_token_only_equals_the_full_layer(depth: int) -> None:
-    """A global layer, which has no first norm, and a local one."""
-    layout = PackedLayout.of(torch.from_numpy(random_pairs(LENGTHS).offsets))
-    hidden = torch.randn(sum(LENGTHS), 32, generator=torch.Generator().manual_seed(1))
-    layer = modern().body[depth]
-    assert isinstance(layer, PreNormLayer)
-    with torch.no_grad():
-        full = layout.first(layer(hidden, layout))
-        assert (layer.forward_first(hidden, layout) - full).abs().max() <= 4 * HIDDEN  # nothing normalises the sum
-
-
-def test_local_attention_ends_at_its_window() -> None:
-    """A token five places from the first reaches it through a global layer, not through a local one: four is near."""
-    offsets = torch.tensor([0, 12])
-    layout, ranker = PackedLayout.of(offsets), modern()
-    hidden = torch.randn(12, 32, generator=torch.Generator().manual_seed(1))
-    for depth, reach in ((0, 12), (1, 5)):
-        layer = ranker.body[depth]
-        changed = []
-        for place in range(1, 12):
-            other = hidden.clone()
-            other[place] += 1.0
-            with torch.no_grad():
-                moved = (layer(other, layout)[0] - layer(hidden, layout)[0]).abs().max()
-            changed.append(bool(moved > 0))
-        assert changed == [place < reach for place in range(1, 12)]
 
 
 @pytest.mark.parametrize("changes", [PLAIN, BIASED])

@@ -31,7 +31,6 @@ MEASURES = {
     "p@20": P @ 20,
     "ndcg@20": nDCG @ 20,
 }
-Labelled = list[tuple[int, float]]
 
 
 def write_data(path: Path, labels: list[list[int]]) -> str:

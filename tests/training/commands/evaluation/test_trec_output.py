@@ -140,14 +140,3 @@ def test_options_that_do_not_go_together_are_refused(
     assert error.splitlines()[-1].startswith("cerberank evaluate: "), "behind the notes on the data"
     assert message in error
     assert not out.exists()
-
-
-def test_ids_with_blanks_are_refused_before_anything_is_scored(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The scores' file does not even exist."""
-    line = {"id": "a b", "question": "q", "candidates": [{"text": "a", "label": 1}]}
-    (tmp_path / "d.jsonl").write_text(json.dumps(line))
-    given = ["--data", f"jsonl:{tmp_path / 'd.jsonl'}", "--scores", "absent.jsonl", "--trec-run", str(tmp_path / "r")]
-    assert main(given) == 1
-    assert "separate columns by blanks, which the id 'a b' has" in capsys.readouterr().err

@@ -134,13 +134,6 @@ def test_pairs_that_do_not_fit_are_told(tmp_path: Path, tiny_checkpoint: Path) -
         assert cut_line(spec, lambda: [], tokens=48) == ""
 
 
-def test_an_unknown_precision_is_refused(tmp_path: Path) -> None:
-    """The error lists the precisions that exist."""
-    folder = save_cross_encoder("bert", tmp_path / "bert")
-    with pytest.raises(ValueError, match="fp32, bf16, fp16, not 'int8'"):
-        HuggingFaceTeacher(TeacherSpec(source=str(folder), precision="int8"))
-
-
 def test_a_teacher_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     """Without one, transformers makes an empty vocabulary, with which all texts of a length are the same."""
     save_cross_encoder("bert", tmp_path)
