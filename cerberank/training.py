@@ -575,7 +575,6 @@ def table(
     measures: Several[str] | None = None,
     ranking: str | None = None,
     subset: Literal["raw", "clean", "strict"] | None = None,
-    holm: Literal["table", "systems", "sets"] | None = None,
     json: str | Path | None = None,
     latex: str | Path | None = None,
 ) -> list[SystemTable]:

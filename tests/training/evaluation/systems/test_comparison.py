@@ -1,4 +1,4 @@
-"""A table's cells are the figures and tests of `compare`, and the correction is over the family that was asked for."""
+"""A table's cells are the figures and tests of `compare`, and the correction is over all of the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.training.evaluation.systems.systems import write_system
 from cerberank_training.evaluation.measures import parse_measure
 from cerberank_training.evaluation.paired_tests import compare, compare_metric
 from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord, write_record
-from cerberank_training.evaluation.systems.comparison import Family, compare_systems, holm
+from cerberank_training.evaluation.systems.comparison import compare_systems, holm
 from cerberank_training.evaluation.systems.folders import Systems, read_systems
 
 SETS = {"long": 40, "short": 12}
@@ -45,26 +45,14 @@ def test_cells_are_those_of_compare(systems: Systems) -> None:
     assert result.means["good"] == pytest.approx(fmean(cell.mean for cell in result.cells["good"].values()))
 
 
-@pytest.mark.parametrize(
-    ("family", "together"),
-    [
-        ("table", [[("good", "long"), ("good", "short"), ("same", "long"), ("same", "short")]]),
-        ("systems", [[("good", "long"), ("same", "long")], [("good", "short"), ("same", "short")]]),
-        ("sets", [[("good", "long"), ("good", "short")], [("same", "long"), ("same", "short")]]),
-    ],
-)
-def test_the_correction_is_over_the_family(
-    systems: Systems, family: Family, together: list[list[tuple[str, str]]]
-) -> None:
-    """Holm's of the p-values that belong together, each kind of test by itself."""
-    result = compare_systems(systems, parse_measure("AP"), baseline="base", family=family)
-    assert result.tests == len(together[0])
-    for group in together:
-        cells = [cell.against for system, name in group if (cell := result.cells[system][name])]
-        tests = [cell for cell in cells if cell is not None]
-        assert len(tests) == len(group)
-        assert [cell.student_holm for cell in tests] == holm([cell.test.student_p_value for cell in tests])
-        assert [cell.wilcoxon_holm for cell in tests] == holm([cell.test.p_value for cell in tests])
+def test_the_correction_is_over_the_table(systems: Systems) -> None:
+    """Holm's of all p-values of a measure, each kind of test by itself."""
+    result = compare_systems(systems, parse_measure("AP"), baseline="base")
+    cells = [cell.against for name in ("good", "same") for cell in result.cells[name].values()]
+    tests = [cell for cell in cells if cell is not None]
+    assert result.tests == len(tests) == 4
+    assert [cell.student_holm for cell in tests] == holm([cell.test.student_p_value for cell in tests])
+    assert [cell.wilcoxon_holm for cell in tests] == holm([cell.test.p_value for cell in tests])
 
 
 def test_a_question_counts_with_its_mean_over_runs(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from cerberank_models.output import UsageError, say, say_written
 from cerberank_training.commands.evaluation.evaluate_options import Measures
 from cerberank_training.data import Subset
 from cerberank_training.evaluation.measures import parse_measures
-from cerberank_training.evaluation.systems.comparison import Family, SystemTable, compare_systems
+from cerberank_training.evaluation.systems.comparison import SystemTable, compare_systems
 from cerberank_training.evaluation.systems.folders import read_systems
 from cerberank_training.evaluation.systems.rendering import latex_table, markdown_table
 
@@ -23,7 +23,6 @@ def table(
     measures: Measures = AP,
     ranking: str = "final",
     subset: Subset = "clean",
-    holm: Family = "table",
     json: Path | None = None,
     latex: Path | None = None,
 ) -> list[SystemTable]:
@@ -40,7 +39,6 @@ def table(
         measures: Measures by the names of ir_measures, such as 'AP nDCG@10', a table for each (default: AP).
         ranking: Row of `evaluate` to take from every file, such as `exit 1`.
         subset: Questions that count (docs/evaluation.md).
-        holm: Tests that are corrected together: all in a table, all systems on one set, or all sets of one system.
         json: File to write all figures and p-values to.
         latex: File to write the tables to.
     """
@@ -48,8 +46,7 @@ def table(
         raise UsageError("name the folder of a system")
     read = read_systems(list(systems), ranking=ranking)
     results = [
-        compare_systems(read, measure, baseline=baseline, ranking=ranking, subset=subset, family=holm)
-        for measure in measures
+        compare_systems(read, measure, baseline=baseline, ranking=ranking, subset=subset) for measure in measures
     ]
     say("\n\n".join(markdown_table(result) for result in results))
     if json:

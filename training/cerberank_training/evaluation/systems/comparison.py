@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +15,6 @@ from cerberank_training.evaluation.paired_tests import MetricComparison, compare
 from cerberank_training.evaluation.per_question import Records
 from cerberank_training.evaluation.systems.folders import Systems
 
-Family = Literal["table", "systems", "sets"]
-"""The tests that Holm's correction takes together: all tests of a measure (`table`), those of all systems on one set
-(`systems`), or those of one system on all sets (`sets`).
-"""
 Place = tuple[str, str]
 """A system and a set."""
 
@@ -54,13 +49,12 @@ class SystemTable:
 
     measure: str
     baseline: str | None
-    family: Family
     cells: dict[str, dict[str, Cell]]
     """The cells by system and set."""
     means: dict[str, float]
     """The mean of each system over sets, which have equal weights."""
     tests: int
-    """The largest number of tests of one kind that the correction took together."""
+    """The number of tests of one kind, which the correction takes together."""
 
 
 def compare_systems(
@@ -70,7 +64,6 @@ def compare_systems(
     baseline: str | None = None,
     ranking: str = "final",
     subset: Subset = "clean",
-    family: Family = "table",
 ) -> SystemTable:
     """The table of one measure. Means and tests use each question's mean over the runs of a system.
 
@@ -85,15 +78,14 @@ def compare_systems(
         for system, sets in systems.items():
             runs = [[run[question].values(ranking, {"": measure})[""] for question in questions] for run in sets[name]]
             values[system, name] = np.asarray(runs)
-    # Each system's means over runs against the baseline's, and the correction within each family.
+    # Each system's means over runs against the baseline's, and the correction over all of the table.
     tests = {
         place: compare_metric(runs_values.mean(axis=0), values[baseline, place[1]].mean(axis=0))
         for place, runs_values in values.items()
         if baseline is not None and place[0] != baseline
     }
-    groups = _groups(list(tests), family)
-    student = _corrected({place: test.student_p_value for place, test in tests.items()}, groups)
-    wilcoxon = _corrected({place: test.p_value for place, test in tests.items()}, groups)
+    student = _corrected({place: test.student_p_value for place, test in tests.items()})
+    wilcoxon = _corrected({place: test.p_value for place, test in tests.items()})
     # The table itself.
     cells = {
         system: {
@@ -114,10 +106,9 @@ def compare_systems(
     return SystemTable(
         measure=str(measure),
         baseline=baseline,
-        family=family,
         cells=cells,
         means={system: float(np.mean([cell.mean for cell in row.values()])) for system, row in cells.items()},
-        tests=max(map(len, groups), default=0),
+        tests=len(tests),
     )
 
 
@@ -140,19 +131,8 @@ def _cell(values: NDArray[np.float64], against: Against | None) -> Cell:
     return Cell(mean=100 * float(values.mean()), spread=spread, runs=runs, questions=questions, against=against)
 
 
-def _corrected(p_values: Mapping[Place, float], groups: Sequence[Sequence[Place]]) -> dict[Place, float]:
-    adjusted: dict[Place, float] = {}
-    for group in groups:
-        adjusted |= dict(zip(group, holm([p_values[place] for place in group]), strict=True))
-    return adjusted
-
-
-def _groups(places: Sequence[Place], family: Family) -> list[list[Place]]:
-    """The groups of places whose tests are corrected together."""
-    if family == "table":
-        return [list(places)] if places else []
-    by = 1 if family == "systems" else 0
-    return [[place for place in places if place[by] == key] for key in dict.fromkeys(place[by] for place in places)]
+def _corrected(p_values: Mapping[Place, float]) -> dict[Place, float]:
+    return dict(zip(p_values, holm(list(p_values.values())), strict=True))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -6,14 +6,9 @@ from collections.abc import Mapping
 
 from cerberank_training.evaluation.paired_tests import SIGNIFICANCE
 from cerberank_training.evaluation.report import table
-from cerberank_training.evaluation.systems.comparison import Cell, Family, SystemTable
+from cerberank_training.evaluation.systems.comparison import Cell, SystemTable
 
 STUDENT, WILCOXON, SPREAD = "†", "‡", "±"
-TOGETHER: dict[Family, str] = {
-    "table": "all of the table",
-    "systems": "the systems of each set",
-    "sets": "the sets of each system",
-}
 LATEX = str.maketrans({character: f"\\{character}" for character in "_&%#$"})
 
 
@@ -44,7 +39,7 @@ def legend(result: SystemTable) -> str:
         return ""
     return (
         f"{STUDENT} / {WILCOXON}: differs from {result.baseline} with p < {SIGNIFICANCE} by Student's / Wilcoxon's "
-        f"paired test over questions, after Holm's correction over {TOGETHER[result.family]} ({result.tests} tests). "
+        f"paired test over questions, after Holm's correction over all of the table ({result.tests} tests). "
         "The mean over sets is not tested."
     )
 
