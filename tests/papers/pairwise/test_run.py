@@ -16,9 +16,9 @@ from tests.training.letters import questions
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_papers.pairwise.pairwise_job import PairwiseBatch, pairwise_learner
-from cerberank_papers.pairwise.settings import PairwiseConfig, PairwiseObjective
+from cerberank_papers.pairwise.settings import PairwiseConfig, PairwiseObjective, TripleSampling
 from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
-from cerberank_papers.pairwise.triple_sampling import Triple, TripleSampler, TripleSampling
+from cerberank_papers.pairwise.triple_sampling import Triple, TripleSampler
 from cerberank_training.evaluation.dev_figures import dev_figures
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
 from cerberank_training.runs.loop import Loop

@@ -100,7 +100,7 @@ def test_other_settings_are_refused(
     errors = capsys.readouterr().err
     assert "--system is set by the row" in errors
     assert "--seed is set by the row" in errors
-    for said in ("learning_rate 1e-06, not 0.1", "mono's schedule.steps None, not 4", "sample None, not 3"):
+    for said in ("learning_rate 1e-06, not 0.1", "mono's training.steps None, not 4", "sample None, not 3"):
         assert said in errors
     assert "137" not in errors
 

@@ -21,7 +21,7 @@ from cerberank_papers.pairwise.settings import SYSTEMS, PairwiseConfig, Pairwise
 from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_papers.pairwise.text_rankers import build_text_ranker
 from cerberank_papers.pairwise.triple_batch import TripleBatch, count_cut, triple_batch
-from cerberank_papers.pairwise.triple_sampling import Triple, TripleSampler, TripleSampling, triple_sampler_for
+from cerberank_papers.pairwise.triple_sampling import Triple, TripleSampler, triple_sampler_for
 from cerberank_training.data import Question
 from cerberank_training.data.sampling import cut_note
 from cerberank_training.evaluation.dev_figures import RankedQuestions, RankingJob
@@ -62,22 +62,16 @@ class TextRankerJob(RankingJob[PairwiseOptions]):
         """The encoder."""
         return open_hugging_face_base(self.options.base, reason="a text ranker starts from a Hugging Face encoder")
 
-    @property
-    def sampling(self) -> TripleSampling:
-        """The rule by which triples are drawn."""
-        options = self.options
-        return TripleSampling(positives=options.positives, top=options.top, own_share=options.own_share)
-
     @cached_property
     def triples(self) -> TripleSampler:
         """The triples to learn from."""
-        options = self.options
-        return triple_sampler_for(options.train, list(self.data.questions), self.sampling, seed=options.schedule.seed)
+        options, questions = self.options, list(self.data.questions)
+        return triple_sampler_for(options.train, questions, options.triples, seed=options.training.seed)
 
     @cached_property
     def config(self) -> PairwiseConfig:
         """The settings of the loop."""
-        return self.options.schedule.resolved(len(self.triples))
+        return self.options.training.resolved(len(self.triples))
 
     @property
     def bound(self) -> dict[str, Any]:
@@ -90,7 +84,7 @@ class TextRankerJob(RankingJob[PairwiseOptions]):
             "settings": {
                 "system": options.system,
                 "layers": options.layers,
-                "sampling": asdict(self.sampling),
+                "sampling": asdict(options.triples),
                 "lengths": asdict(options.lengths),
                 "loss": asdict(options.loss),
                 "train": self.config.bound,
@@ -129,9 +123,7 @@ class TextRankerJob(RankingJob[PairwiseOptions]):
         """The network, and the triples and teachers that it learns from."""
         options, config = self.options, self.config
         teachers = Teachers(mono=_teacher(options.mono, config), bi=_teacher(options.bi, config))
-        return pairwise_learner(
-            *self.network, self.triples, config, objective=options.loss.objective, teachers=teachers
-        )
+        return pairwise_learner(*self.network, self.triples, config, objective=options.loss, teachers=teachers)
 
     @property
     def ranks(self) -> Callable[[TextRanker, Sequence[Question]], RankedQuestions]:

@@ -4,7 +4,7 @@ Annotations are evaluated here, because cyclopts reads those of `TrainConfig` in
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -111,11 +111,6 @@ class LossOptions(PairwiseObjective):
     colbert_texts: bool = False
     """Prepare texts as ColBERT does: marked as question or document, questions filled with [MASK], no punctuation."""
 
-    @property
-    def objective(self) -> PairwiseObjective:
-        """The losses and their weights."""
-        return PairwiseObjective(**{each.name: getattr(self, each.name) for each in fields(PairwiseObjective)})
-
 
 @Parameter(name="*", group=Group("Lengths, in tokens without special ones", sort_key=3), show_default=False)
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +131,21 @@ class TextLengthOptions:
 
 
 @Parameter(name="*")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TripleSampling:
+    """The sources of positives and negatives."""
+
+    # TRMD lists them: a question whose list has none is replaced by the next question.
+    positives: Literal["listed", "any"] = "listed"
+    """Relevant texts to draw positives from: those among BM25's best (listed), or all (any)."""
+    top: Count = 100
+    """Number of BM25's best texts to draw from."""
+    # For squad-as2 own candidates are the sentences of the answer's paragraph, and for TREC data the run.
+    own_share: Share = 0.0
+    """Share of triples from the question's own candidates instead of BM25's list; with 1, BM25 is not used."""
+
+
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PairwiseOptions:
     """The options of `train pairwise`."""
@@ -147,12 +157,7 @@ class PairwiseOptions:
     layers: Layers | None = None
     train: DataSpec
     """Questions to draw triples from, as FORMAT:PATH."""
-    positives: Literal["listed", "any"] = "listed"
-    """Relevant texts to draw positives from: those among BM25's best (listed), or all (any)."""
-    top: Count = 100
-    """Number of BM25's best texts to draw from."""
-    own_share: Share = 0.0
-    """Share of triples from the question's own candidates instead of BM25's list; with 1, BM25 is not used."""
+    triples: TripleSampling = field(default_factory=TripleSampling)
     dev: DataSpec
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
@@ -165,10 +170,5 @@ class PairwiseOptions:
     """Folder of the run; the result is OUT/ranker."""
     run: RunOptions = field(default_factory=RunOptions)
     loss: LossOptions = field(default_factory=LossOptions)
-    schedule: PairwiseConfig = field(default_factory=PairwiseConfig)
+    training: PairwiseConfig = field(default_factory=PairwiseConfig)
     lengths: TextLengthOptions = field(default_factory=TextLengthOptions)
-
-    @property
-    def training(self) -> PairwiseConfig:
-        """The settings of the loop; tables of `train sweep trmd` bind them as `schedule`."""
-        return self.schedule

@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Literal
 
+from cerberank_papers.pairwise.settings import TripleSampling
 from cerberank_training.data import DataError, Question, corpus_texts
 from cerberank_training.data.bm25 import Bm25Index
 from cerberank_training.data.epochs import EpochOrder
@@ -23,24 +23,6 @@ class Triple:
     question: str
     positive: str
     negative: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TripleSampling:
-    """The sources of positives and negatives. Raises ValueError for values out of range."""
-
-    positives: Literal["listed", "any"] = "listed"
-    """`listed` draws positives among the relevant texts of the list that also gives negatives (TRMD); a question whose
-    list has none is replaced by the next question. `any` draws among all relevant texts of the question."""
-    top: int = 100
-    """The length of the list: the number of BM25's best texts for the question."""
-    own_share: float = 0.0
-    """The share of triples whose list is the question's own candidates, if these have a negative. For squad-as2 own
-    candidates are the sentences of the answer's paragraph, and for TREC data the run. 1 needs no BM25."""
-
-    def __post_init__(self) -> None:
-        if self.top < 1 or not 0 <= self.own_share <= 1:
-            raise ValueError("triples need top of 1 or more, and own_share between 0 and 1")
 
 
 class TripleSampler:
