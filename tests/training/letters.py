@@ -11,8 +11,7 @@ from tests.tiny import ENCODING, bert_tokenizer
 from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_training.data import LabelledCandidate, Question
-from cerberank_training.data.sampling import Sampler
-from cerberank_training.learning.settings import ExampleOptions
+from cerberank_training.data.sampling import ExampleOptions, Sampler
 from cerberank_training.teachers.pair_keys import data_digest, pair_keys
 from cerberank_training.teachers.teacher_score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
 
@@ -33,7 +32,7 @@ def questions(count: int = 5) -> list[Question]:
 
 
 def sampler(own: int = 2) -> Sampler:
-    return Sampler(questions(), ExampleOptions(negatives=own, hard_negatives=0, other_negatives=0).chosen(), seed=1)
+    return Sampler(questions(), ExampleOptions(negatives=own, hard_negatives=0, other_negatives=0), seed=1)
 
 
 def encoder(config: EncodingConfig = ENCODING) -> PairEncoder:

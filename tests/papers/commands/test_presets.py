@@ -13,7 +13,6 @@ from cerberank_models.commands.values import arguments_of
 from cerberank_papers.commands import pairwise, pretrain
 from cerberank_training.commands.presets import options_from_recipe, presets, read_preset, student_settings
 from cerberank_training.commands.train import teach
-from cerberank_training.data.sampling import PairSampling
 from cerberank_training.learning.settings import TeacherConfig, TeachOptions
 
 COMMANDS = {"teach": teach, "pretrain": pretrain, "pairwise": pairwise}
@@ -50,7 +49,7 @@ def test_a_preset_fits_its_command_and_names_its_sources(name: str) -> None:
     assert all(setting.source for option, setting in preset.settings.items() if ours.get(option) != setting)
     match preset.verb:
         case "distil":
-            assert isinstance(student_settings(name).sampling, PairSampling)
+            assert student_settings(name).examples.sampling == "pairs"
             assert student_settings(name).shape.truncation == "longest_first"
             assert preset.values["dev_questions"] == "all"
         case "teach":

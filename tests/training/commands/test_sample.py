@@ -10,8 +10,7 @@ from cerberank.cli import main
 from tests.training.letters import questions
 
 from cerberank_training.data import open_questions
-from cerberank_training.data.sampling import sampler_for
-from cerberank_training.learning.settings import ExampleOptions
+from cerberank_training.data.sampling import ExampleOptions, sampler_for
 
 
 def data(path: Path, prefix: str = "") -> str:
@@ -41,7 +40,7 @@ def test_groups_of_one_set_are_those_that_a_run_draws(tmp_path: Path) -> None:
     spec, out = data(tmp_path / "q.jsonl"), tmp_path / "groups.jsonl.gz"
     assert call("--recipe", "mini", "--train", spec, "--questions", 7, "--seed", 3, "--out", out) == 0
     drawn = sampler_for(
-        spec, open_questions(spec), ExampleOptions(negatives=2, hard_negatives=2, other_negatives=1).chosen(), seed=3
+        spec, open_questions(spec), ExampleOptions(negatives=2, hard_negatives=2, other_negatives=1), seed=3
     )
     written = list(open_questions(f"jsonl:{out}"))
     assert [(question.text, question.labels) for question in written] == [

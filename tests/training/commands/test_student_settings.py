@@ -12,8 +12,8 @@ from cerberank_models.commands.values import arguments_of, error_message
 from cerberank_models.output import UsageError
 from cerberank_training.commands.presets import options_from_recipe, read_preset, student_settings
 from cerberank_training.commands.train import distil
-from cerberank_training.data.sampling import PairSampling
-from cerberank_training.learning.settings import ExampleOptions, StudentSettings
+from cerberank_training.data.sampling import ExampleOptions
+from cerberank_training.learning.settings import StudentSettings
 
 ELECTRA = "electra-base-b11-3h1"
 
@@ -122,10 +122,10 @@ def test_sampled_groups_refuse_options_of_sampling() -> None:
 def test_sampling_and_embeddings() -> None:
     """Pairs with and without unanswered questions; word embeddings learn; negatives change one by one."""
     pairs = ("--sampling", "pairs", "--examples-per-step", "64")
-    assert changed(*pairs, "--unanswered", "keep").sampling == PairSampling(unanswered=True)
-    assert changed(*pairs).sampling == PairSampling(unanswered=False)
+    assert changed(*pairs, "--unanswered", "keep").examples == ExampleOptions(sampling="pairs", unanswered="keep")
+    assert changed(*pairs).examples == ExampleOptions(sampling="pairs")
     four = ExampleOptions(negatives=4, hard_negatives=0, other_negatives=0)
-    assert changed("--negatives", "4").sampling == four.chosen()
+    assert changed("--negatives", "4").examples == four
     assert changed("--train-token-embeddings", recipe="tiny").train.train_token_embeddings
     assert changed("--gradient-checkpointing").train.gradient_checkpointing
 
@@ -179,7 +179,7 @@ def test_a_file_changes_a_recipe_and_options_change_the_file(tmp_path: Path) -> 
     assert settings.shape.exits == (2, 4)
     assert (settings.objective.alpha, settings.objective.weights) == ((0.1, 0.5, 1.0), (2.0,))
     assert not settings.train.train_token_embeddings
-    assert settings.sampling == PairSampling(unanswered=False)
+    assert settings.examples == ExampleOptions(sampling="pairs")
     with pytest.raises(ValueError, match="listwise loss"):
         changed(recipe=file)
     final = changed("--listwise-weight", "0", "--learning-rate", "1e-6", "--steps", "9", recipe=file)

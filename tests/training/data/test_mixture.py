@@ -13,8 +13,7 @@ from cerberank_training.data import LabelledCandidate, Question, QuestionTable
 from cerberank_training.data.chat_form import chat_form
 from cerberank_training.data.distractors import changed, without_answer
 from cerberank_training.data.mixture import Additions, Mixture
-from cerberank_training.data.sampling import Sampler, sampler_for
-from cerberank_training.learning.settings import ExampleOptions
+from cerberank_training.data.sampling import ExampleOptions, Sampler, sampler_for
 
 
 def table(name: str, count: int, *, answered: bool = True) -> QuestionTable:
@@ -37,7 +36,7 @@ def table(name: str, count: int, *, answered: bool = True) -> QuestionTable:
 def mixture(seed: int = 1, **additions: float) -> Mixture:
     """Sets of 64 and 4 questions, and one of 2 that nothing answers."""
     tables = {"big": table("Big", 64), "small": table("Small", 4), "none": table("None", 2, answered=False)}
-    sampling = ExampleOptions(negatives=1, hard_negatives=1, other_negatives=1).chosen()
+    sampling = ExampleOptions(negatives=1, hard_negatives=1, other_negatives=1)
     samplers = {name: sampler_for(name, each, sampling, seed=1, unanswered=True) for name, each in tables.items()}
     return Mixture(samplers, tables, Additions(**additions), seed=seed)  # type: ignore[arg-type]
 
@@ -146,7 +145,7 @@ def test_statements_without_the_answer_are_negatives() -> None:
     """They are added to their share of the groups; the other groups stay as they are."""
     rows = (LabelledCandidate(Candidate(text="Built in 1887."), 1), LabelledCandidate(Candidate(text="Iron."), 0))
     one = QuestionTable.of([Question(id="1", text="When?", answers=("1887",), candidates=rows)])
-    samplers = {"one": Sampler(one, ExampleOptions(negatives=1, hard_negatives=0, other_negatives=0).chosen(), seed=1)}
+    samplers = {"one": Sampler(one, ExampleOptions(negatives=1, hard_negatives=0, other_negatives=0), seed=1)}
     drawn = [group for _, group in Mixture(samplers, {"one": one}, Additions(removed=0.5), seed=1).groups(400)]
     texts = Counter(tuple(candidate.text for candidate in group.candidates) for group in drawn)
     assert set(texts) == {("Built in 1887.", "Iron."), ("Built in 1887.", "Iron.", "Built in .")}
@@ -168,7 +167,7 @@ def test_the_only_set_is_its_own_elsewhere() -> None:
     """The group's own texts are not drawn again."""
     one = table("One", 3)
     mixed = Mixture(
-        {"one": Sampler(one, ExampleOptions(negatives=4, hard_negatives=0, other_negatives=0).chosen(), seed=1)},
+        {"one": Sampler(one, ExampleOptions(negatives=4, hard_negatives=0, other_negatives=0), seed=1)},
         {"one": one},
         Additions(elsewhere=3),
         seed=1,

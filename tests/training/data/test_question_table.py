@@ -16,7 +16,7 @@ import cerberank_training.data
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import DataError, LabelledCandidate, Question, arrow_files, open_questions
 from cerberank_training.data.question_table import QuestionTable, stored_table
-from cerberank_training.data.sampling import PairSampler, PairSampling
+from cerberank_training.data.sampling import ExampleOptions, PairSampler
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
 CANDIDATES = st.builds(
@@ -146,7 +146,7 @@ def test_pairs_are_written_and_drawn_without_a_list_of_them(tmp_path: Path, monk
     source = asnq(tmp_path / "train.tsv", pairs // 400, 400)
     open_questions(f"asnq:{asnq(tmp_path / 'warm.tsv', 1, 4)}")  # imports are not counted
     tracemalloc.start()
-    sampler = PairSampler(open_questions(f"asnq:{source}"), PairSampling(unanswered=False), seed=1)
+    sampler = PairSampler(open_questions(f"asnq:{source}"), ExampleOptions(sampling="pairs"), seed=1)
     drawn = [group.labels for step in range(20) for group in sampler.step(step, 64)]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

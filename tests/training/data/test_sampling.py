@@ -13,14 +13,13 @@ from tests.training.letters import questions, sampler
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import DataError, LabelledCandidate, Question
 from cerberank_training.data.sampling import (
+    ExampleOptions,
     Group,
     PairSampler,
-    PairSampling,
     SampledGroups,
     Sampler,
     sampler_for,
 )
-from cerberank_training.learning.settings import ExampleOptions
 
 LABELS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=8).filter(
     lambda labels: any(any(rows) and not all(rows) for rows in labels)
@@ -58,7 +57,7 @@ def test_an_epoch_has_every_question_that_is_kept(unanswered: bool) -> None:
     usable = [*answered, without] if unanswered else answered
     drawn = Sampler(
         [without, *answered],
-        ExampleOptions(negatives=2, hard_negatives=0, other_negatives=0).chosen(),
+        ExampleOptions(negatives=2, hard_negatives=0, other_negatives=0),
         seed=1,
         unanswered=unanswered,
     )
@@ -71,7 +70,7 @@ def test_hard_negatives_share_rare_words() -> None:
     outside = [Candidate(text=text) for text in ("nothing here", "what is b not", "the river b", "word")]
     hard = Sampler(
         questions(),
-        ExampleOptions(negatives=0, hard_negatives=1, hard_pool=1, other_negatives=0).chosen(),
+        ExampleOptions(negatives=0, hard_negatives=1, hard_pool=1, other_negatives=0),
         seed=1,
         outside=lambda question: outside if "b" in question.text else [],
     )
@@ -86,21 +85,21 @@ def test_positives_alone_teach_no_ranking() -> None:
     """
     data = labelled([[1], [1, 1]])
     for refused in (
-        lambda: Sampler(data, ExampleOptions().chosen(), seed=1),
-        lambda: PairSampler(data, PairSampling(unanswered=False), seed=1),
-        lambda: PairSampler([*data, *labelled([[0]])], PairSampling(unanswered=False), seed=1),
+        lambda: Sampler(data, ExampleOptions(), seed=1),
+        lambda: PairSampler(data, ExampleOptions(sampling="pairs"), seed=1),
+        lambda: PairSampler([*data, *labelled([[0]])], ExampleOptions(sampling="pairs"), seed=1),
         lambda: SampledGroups("jsonl:g.jsonl", data),
     ):
         with pytest.raises(ValueError, match="no question has a negative candidate"):
             refused()
-    for sampling in (ExampleOptions().chosen(), PairSampling(unanswered=False)):
+    for sampling in (ExampleOptions(), ExampleOptions(sampling="pairs")):
         with pytest.raises(DataError, match=r"^jsonl:d\.jsonl: no question has a positive candidate"):
             sampler_for("jsonl:d.jsonl", labelled([[0]]), sampling, seed=1)
     with pytest.raises(ValueError, match=r"^--negatives, --hard-negatives and --other-negatives are 0"):
-        Sampler(questions(), ExampleOptions(negatives=0, hard_negatives=0, other_negatives=0).chosen(), seed=1)
-    outside = Sampler(data, ExampleOptions().chosen(), seed=1, outside=lambda _: [Candidate(text="other")])
+        Sampler(questions(), ExampleOptions(negatives=0, hard_negatives=0, other_negatives=0), seed=1)
+    outside = Sampler(data, ExampleOptions(), seed=1, outside=lambda _: [Candidate(text="other")])
     assert outside.step(0, 1)[0].labels == (1.0, 0.0)
-    PairSampler([*data, *labelled([[0]])], PairSampling(unanswered=True), seed=1)
+    PairSampler([*data, *labelled([[0]])], ExampleOptions(sampling="pairs", unanswered="keep"), seed=1)
 
 
 def test_own_candidates_stand_for_an_article_that_is_not_there() -> None:
@@ -115,15 +114,13 @@ def test_own_candidates_stand_for_an_article_that_is_not_there() -> None:
             ),
         )
     ]
-    hard = Sampler(data, ExampleOptions(negatives=0, hard_negatives=1, hard_pool=1, other_negatives=2).chosen(), seed=1)
+    hard = Sampler(data, ExampleOptions(negatives=0, hard_negatives=1, hard_pool=1, other_negatives=2), seed=1)
     for step in range(20):
         (group,) = hard.step(step, 1)
         texts = [candidate.text for candidate in group.candidates]
         assert texts[:2] == ["there", "a red tower"]
         assert len(set(texts)) == 4
-    (group,) = Sampler(data, ExampleOptions(negatives=2, hard_negatives=2, other_negatives=9).chosen(), seed=1).step(
-        0, 1
-    )
+    (group,) = Sampler(data, ExampleOptions(negatives=2, hard_negatives=2, other_negatives=9), seed=1).step(0, 1)
     assert len({candidate.text for candidate in group.candidates}) == len(group.candidates) == 6
 
 
@@ -152,5 +149,7 @@ def test_a_step_does_not_depend_on_the_steps_before() -> None:
 @given(labels=LABELS, unanswered=st.booleans())
 def test_an_epoch_has_every_pair_of_the_questions_that_are_kept(labels: list[list[int]], unanswered: bool) -> None:
     """Once, with its label."""
-    pairs = PairSampler(labelled(labels), PairSampling(unanswered=unanswered), seed=1)
+    pairs = PairSampler(
+        labelled(labels), ExampleOptions(sampling="pairs", unanswered="keep" if unanswered else "drop"), seed=1
+    )
     assert Counter(pairs.step(0, len(pairs))) == expected(labels, unanswered=unanswered)

@@ -22,9 +22,9 @@ from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.transformer import Family
 from cerberank_training.data import LabelledCandidate, Question
-from cerberank_training.data.sampling import Group, Sampler
+from cerberank_training.data.sampling import ExampleOptions, Group, Sampler
 from cerberank_training.learning.batch import Batch
-from cerberank_training.learning.settings import ExampleOptions, StudentConfig
+from cerberank_training.learning.settings import StudentConfig
 from cerberank_training.learning.student_job import TokenSteps, first_pairs_cut, student_learner
 from cerberank_training.runs import loop
 from cerberank_training.runs.computing import tensor_cores
@@ -343,7 +343,7 @@ def test_pairs_that_do_not_fit_are_counted(tmp_path: Path) -> None:
             *(LabelledCandidate(Candidate(text=text), 0) for text in ("b", "c", "d", long)),
         ),
     )
-    sampling = ExampleOptions(negatives=4, hard_negatives=0, other_negatives=0).chosen()
+    sampling = ExampleOptions(negatives=4, hard_negatives=0, other_negatives=0)
     for asked, share in ((question, 5), (replace(question, text=f"what is {long} ?"), 1)):
         groups = Sampler([asked], sampling, seed=1)
         cut, pairs = first_pairs_cut(groups, encoder())

@@ -10,8 +10,8 @@ import pytest
 import torch
 from tests.tiny import random_ranker
 
-from cerberank_training.data.sampling import PairSampling
-from cerberank_training.learning.settings import ExampleOptions, StudentConfig
+from cerberank_training.data.sampling import ExampleOptions
+from cerberank_training.learning.settings import StudentConfig
 from cerberank_training.learning.student_job import step_work
 from cerberank_training.runs import computing
 
@@ -21,10 +21,10 @@ def test_work_is_weights_without_tables_by_tokens() -> None:
     ranker = random_ranker()
     tables = sum(each.weight.numel() for each in ranker.modules() if isinstance(each, torch.nn.Embedding))
     weights = sum(each.numel() for each in ranker.parameters()) - tables
-    groups = ExampleOptions(negatives=2, hard_negatives=1, other_negatives=1).chosen()
+    groups = ExampleOptions(negatives=2, hard_negatives=1, other_negatives=1)
     config = StudentConfig(steps=1, examples_per_step=3)
     assert step_work(ranker, config, groups, max_length=10) == weights * 3 * 5 * 10
-    assert step_work(ranker, config, PairSampling(unanswered=False), max_length=10) == weights * 3 * 10
+    assert step_work(ranker, config, ExampleOptions(sampling="pairs"), max_length=10) == weights * 3 * 10
     by_tokens = StudentConfig(steps=1, tokens_per_step=70)
     assert step_work(ranker, by_tokens, groups, max_length=10) == weights * 70
 

@@ -16,9 +16,8 @@ from tests.training.letters import dev_jsonl, jsonl, questions
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question
-from cerberank_training.data.sampling import PairSampler, PairSampling, SampledGroups, Sampler
+from cerberank_training.data.sampling import ExampleOptions, PairSampler, SampledGroups, Sampler
 from cerberank_training.learning import student_job
-from cerberank_training.learning.settings import ExampleOptions
 from cerberank_training.teachers import completeness
 from cerberank_training.teachers.completeness import refuse_missing_scores, score_command
 from cerberank_training.teachers.pair_keys import data_digest, pair_keys
@@ -60,13 +59,11 @@ def test_all_that_can_be_drawn_is_looked_up(context: bool, tmp_path: Path, monke
         tmp_path / name: cache(tmp_path / name, rows, context=context)
         for name, rows in (("all", every), ("four", four), ("positives", positives))
     }
-    grouped = Sampler(
-        [UNANSWERED, *every], ExampleOptions(negatives=1, hard_negatives=0, other_negatives=0).chosen(), seed=1
-    )
-    article = ExampleOptions(negatives=0, hard_negatives=0, other_negatives=1).chosen()
+    grouped = Sampler([UNANSWERED, *every], ExampleOptions(negatives=1, hard_negatives=0, other_negatives=0), seed=1)
+    article = ExampleOptions(negatives=0, hard_negatives=0, other_negatives=1)
     alone = Sampler([UNANSWERED, *every], article, seed=1, outside=lambda _: [Candidate(text="of the article")])
-    single = PairSampler([UNANSWERED, *every], PairSampling(unanswered=False), seed=1)
-    with_all = PairSampler([UNANSWERED, *every], PairSampling(unanswered=True), seed=1)
+    single = PairSampler([UNANSWERED, *every], ExampleOptions(sampling="pairs"), seed=1)
+    with_all = PairSampler([UNANSWERED, *every], ExampleOptions(sampling="pairs", unanswered="keep"), seed=1)
     for groups, lacking in (
         (grouped, {"all": 0, "four": 5, "positives": 20}),
         (alone, {"all": 0, "four": 1, "positives": 0}),
@@ -93,7 +90,7 @@ def test_all_that_can_be_drawn_is_looked_up(context: bool, tmp_path: Path, monke
 
 def test_negatives_of_articles_need_the_articles_scores(tmp_path: Path) -> None:
     """They are not known beforehand; the command scores whole articles, so that all are there."""
-    sampler = Sampler(questions(), ExampleOptions().chosen(), seed=1, outside=lambda _: [Candidate(text="elsewhere")])
+    sampler = Sampler(questions(), ExampleOptions(), seed=1, outside=lambda _: [Candidate(text="elsewhere")])
     refuse_missing_scores({tmp_path: cache(tmp_path / "all", questions())}, sampler, data="squad-as2:t.jsonl")
     with pytest.raises(MissingScoreError, match=r"--data squad-as2-article:t\.jsonl`"):
         refuse_missing_scores({tmp_path: cache(tmp_path / "4", questions(4))}, sampler, data="squad-as2:t.jsonl")

@@ -28,7 +28,8 @@ from cyclopts.config import Dict
 
 from cerberank_models.commands.values import arguments_of, error_message
 from cerberank_models.output import UsageError
-from cerberank_training.learning.settings import ExampleOptions, StudentSettings, StudentShape
+from cerberank_training.data.sampling import ExampleOptions
+from cerberank_training.learning.settings import StudentSettings, StudentShape
 from cerberank_training.learning.strategies import INFERRED
 from cerberank_training.runs.settings import DevQuestions
 

@@ -55,7 +55,7 @@ def sample(
         additions: Changes of the groups.
         seed: Random seed.
     """
-    sampling = student_settings(recipe).sampling
+    sampling = student_settings(recipe).examples
     if len(set(train)) < len(train):
         raise UsageError("--train names a data set twice.")
     # A sampler for each set, and their mixture.

@@ -13,10 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Annotated, Literal
 
+import cyclopts
 import numpy as np
+from cyclopts import Parameter
 
+from cerberank_models.commands.values import RECIPE_KEY, Whole
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_training.data import Articles, DataError, Question, articles_path
 from cerberank_training.data.epochs import EpochOrder
@@ -32,36 +35,29 @@ NOTHING_TO_RANK = (
 )
 
 
+@Parameter(name="*", group=cyclopts.Group("Examples of a step", sort_key=3))
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NegativeSampling:
-    """The number of negatives from each source in a group, which also has one positive. Groups are from no paper.
+class ExampleOptions:
+    """The rule by which the examples of a step are drawn. Options without effect are refused as a call is read.
 
-    For hard and other negatives, the article is the part outside the answer's paragraph. If data have no articles, the
-    question's own candidates are used instead, so that every number has an effect with every format.
+    A group has one positive and numbers of negatives from each source; groups are from no paper. For hard and other
+    negatives, the article is the part outside the answer's paragraph. If data have no articles, the question's own
+    candidates are used instead, so that every number has an effect with every format. Pairs are independent of their
+    questions, as in the papers: in ASNQ, training then sees 342 negatives for each positive.
     """
 
-    negatives: int
-    """Negatives from the question's own candidates (for squad-as2, from the paragraph of the answer)."""
-    hard_negatives: int
-    """Negatives from the article: sentences that share the rarest words with the question."""
-    hard_pool: int
-    """The number of such sentences among which hard negatives are drawn."""
-    other_negatives: int
-    """Negatives from all other sentences of the article."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PairSampling:
-    """Every labelled pair once in an epoch, independent of its question, as in the papers that train on single pairs.
-
-    In ASNQ, training then sees 342 negatives for each positive.
-    """
-
-    unanswered: bool
-    """True if questions without a positive are kept: SSP trains on all 2,118 of WikiQA, CERBERUS on 873 of them."""
-
-
-Sampling: TypeAlias = NegativeSampling | PairSampling
+    sampling: Literal["grouped", "pairs"] = "grouped"
+    """Groups of a question's candidates, or every labelled pair once an epoch."""
+    unanswered: Literal["keep", "drop"] = "drop"
+    """Questions without a positive, with --sampling pairs."""
+    negatives: Whole = 2
+    """Negatives from the question's own candidates."""
+    hard_negatives: Whole = 2
+    """Negatives of the article that share rare words."""
+    hard_pool: Annotated[Whole, RECIPE_KEY] = 12
+    """Number of sentences with the rarest shared words from which hard negatives are drawn."""
+    other_negatives: Whole = 1
+    """Other negatives of the article."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +77,7 @@ class Sampler:
     def __init__(
         self,
         questions: Sequence[Question],
-        sampling: NegativeSampling,
+        sampling: ExampleOptions,
         *,
         seed: int,
         outside: Callable[[Question], Sequence[Candidate]] | None = None,
@@ -174,12 +170,12 @@ class Sampler:
 class PairSampler:
     """Gives the pairs of each step as groups of one. Memory holds at most 8 bytes for a pair and 40 for a question."""
 
-    def __init__(self, questions: Sequence[Question], sampling: PairSampling, *, seed: int) -> None:
+    def __init__(self, questions: Sequence[Question], sampling: ExampleOptions, *, seed: int) -> None:
         """Raise ValueError when no question has a positive, or no kept question has a negative."""
         self._questions = QuestionTable.of(questions)
         if not self._questions.positives.any():
             raise DataError("no question has a positive candidate: nothing can be learnt")
-        self._unanswered = sampling.unanswered
+        self._unanswered = sampling.unanswered == "keep"
         self._usable = np.flatnonzero((self._questions.positives > 0) | self._unanswered)
         if (self._questions.sizes == self._questions.positives)[self._usable].all():
             raise DataError(NOTHING_TO_RANK)
@@ -268,14 +264,14 @@ def cut_note(cut: int, texts: int, *, what: str, option: str) -> str:
 
 
 def sampler_for(
-    spec: str, questions: Sequence[Question], sampling: Sampling, *, seed: int, unanswered: bool = False
+    spec: str, questions: Sequence[Question], sampling: ExampleOptions, *, seed: int, unanswered: bool = False
 ) -> Sampler | PairSampler:
     """A sampler for `FORMAT:PATH`. If there is a file `articles-*` beside PATH, groups draw negatives from it.
 
-    `unanswered` keeps questions without a positive in groups; for pairs this is a field of `sampling`. Raises
+    `unanswered` keeps questions without a positive in groups; for pairs this is an option of `sampling`. Raises
     DataError, which names the data, when nothing can be learnt from the questions.
     """
-    if isinstance(sampling, PairSampling):
+    if sampling.sampling == "pairs":
         with naming(spec):
             return PairSampler(questions, sampling, seed=seed)
     articles = _articles(spec)

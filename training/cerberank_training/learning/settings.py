@@ -33,7 +33,7 @@ from cerberank_models.config import EncodingConfig, ExitConfig, NewTypes
 from cerberank_models.convert.teacher_input import SPECIAL_TOKENS, TeacherInput
 from cerberank_models.output import UsageError
 from cerberank_models.windows import Reading
-from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling
+from cerberank_training.data.sampling import ExampleOptions
 from cerberank_training.evaluation.question_metrics import METRICS
 from cerberank_training.learning.strategies import Choice, lessons
 from cerberank_training.runs.settings import RECIPE_HELP, DevQuestions, RunOptions, TrainConfig
@@ -167,36 +167,6 @@ def of_head(values: tuple[float, ...], head: int) -> float:
     return values[head if len(values) > 1 else 0]
 
 
-@Parameter(name="*", group=Group("Examples of a step", sort_key=3))
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExampleOptions:
-    """The rule by which the examples of a step are drawn. Options without effect are refused as a call is read."""
-
-    sampling: Literal["grouped", "pairs"] = "grouped"
-    """Groups of a question's candidates, or every labelled pair once an epoch."""
-    unanswered: Literal["keep", "drop"] = "drop"
-    """Questions without a positive, with --sampling pairs."""
-    negatives: Whole = 2
-    """Negatives from the question's own candidates."""
-    hard_negatives: Whole = 2
-    """Negatives of the article that share rare words."""
-    hard_pool: Annotated[Whole, RECIPE_KEY] = 12
-    """Number of sentences with the rarest shared words from which hard negatives are drawn."""
-    other_negatives: Whole = 1
-    """Other negatives of the article."""
-
-    def chosen(self) -> Sampling:
-        """The sampling."""
-        if self.sampling == "pairs":
-            return PairSampling(unanswered=self.unanswered == "keep")
-        return NegativeSampling(
-            negatives=self.negatives,
-            hard_negatives=self.hard_negatives,
-            hard_pool=self.hard_pool,
-            other_negatives=self.other_negatives,
-        )
-
-
 @Parameter(name="*", group=Group("Steps and optimiser", sort_key=4))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudentConfig(TrainConfig):
@@ -263,11 +233,6 @@ class StudentSettings:
     objective: StudentObjective = field(default_factory=StudentObjective)
     examples: ExampleOptions = field(default_factory=ExampleOptions)
     train: StudentConfig = field(default_factory=StudentConfig)
-
-    @property
-    def sampling(self) -> Sampling:
-        """The rule by which examples are drawn."""
-        return self.examples.chosen()
 
     def check(self, *, sampled: bool) -> None:
         """Raise UsageError, which names the option, for settings that do not fit each other.

@@ -22,12 +22,11 @@ from cerberank_models.output import UsageError, say
 from cerberank_training.data import Question
 from cerberank_training.data.sampling import (
     LOOKED_AT,
+    ExampleOptions,
     Group,
-    NegativeSampling,
     PairSampler,
     SampledGroups,
     Sampler,
-    Sampling,
     calibration_texts,
     count_cut,
     cut_note,
@@ -120,7 +119,7 @@ class StudentJob(RankingJob[DistilOptions]):
         settings, questions = self.options.settings, self.data.questions
         if self.options.groups:
             return SampledGroups(self.trained_on, questions)
-        return sampler_for(self.trained_on, questions, settings.sampling, seed=settings.train.seed)
+        return sampler_for(self.trained_on, questions, settings.examples, seed=settings.train.seed)
 
     @property
     def config(self) -> StudentConfig:
@@ -182,7 +181,7 @@ class StudentJob(RankingJob[DistilOptions]):
     def learner(self) -> Learner[RankingNetwork, Group, Batch]:
         """The network, and the groups and teachers that it learns from."""
         ranker, settings, config = self.student.ranker, self.settings, self.config
-        work = step_work(ranker, config, settings.sampling, max_length=settings.shape.max_length)
+        work = step_work(ranker, config, settings.examples, max_length=settings.shape.max_length)
         teachers = [self.teachers[path] for path in self.options.teacher]
         return student_learner(
             ranker,
@@ -298,7 +297,7 @@ def student_learner(
     )
 
 
-def step_work(network: nn.Module, config: StudentConfig, sampling: Sampling, *, max_length: int) -> float:
+def step_work(network: nn.Module, config: StudentConfig, examples: ExampleOptions, *, max_length: int) -> float:
     """The number of products of a weight and a token in a step, if all pairs had `max_length` tokens.
 
     Embeddings do not count, because they are looked up and not multiplied.
@@ -308,8 +307,8 @@ def step_work(network: nn.Module, config: StudentConfig, sampling: Sampling, *, 
     if config.tokens_per_step is not None:
         return float(weights) * config.tokens_per_step
     pairs = 1
-    if isinstance(sampling, NegativeSampling):
-        pairs += sampling.negatives + sampling.hard_negatives + sampling.other_negatives
+    if examples.sampling == "grouped":
+        pairs += examples.negatives + examples.hard_negatives + examples.other_negatives
     return float(weights) * config.examples_per_step * pairs * max_length
 
 

@@ -80,7 +80,7 @@ class TeacherJob(RankingJob[TeachOptions]):
     def groups(self) -> Sampler | PairSampler:
         """The groups of questions' candidates."""
         options = self.options
-        return sampler_for(options.train, self.data.questions, options.examples.chosen(), seed=options.training.seed)
+        return sampler_for(options.train, self.data.questions, options.examples, seed=options.training.seed)
 
     @cached_property
     def config(self) -> TeacherConfig:

@@ -10,8 +10,7 @@ import pytest
 from tests.program import program
 
 from cerberank_training.data import DataError, corpus_texts, open_questions, read_questions
-from cerberank_training.data.sampling import sampler_for
-from cerberank_training.learning.settings import ExampleOptions
+from cerberank_training.data.sampling import ExampleOptions, sampler_for
 
 sample = program("data sample")
 
@@ -145,4 +144,4 @@ def test_the_folder_may_be_the_current_one(tmp_path: Path, monkeypatch: pytest.M
     """`beir:.` is as good: its name is looked up for the table, and no articles lie beside it."""
     monkeypatch.chdir(write_beir(tmp_path / "b"))
     questions = open_questions("beir:.")
-    assert len(sampler_for("beir:.", questions, ExampleOptions().chosen(), seed=1)) == 2
+    assert len(sampler_for("beir:.", questions, ExampleOptions(), seed=1)) == 2
