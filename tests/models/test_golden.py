@@ -29,12 +29,6 @@ def backend(checkpoint: Checkpoint) -> Backend[Any]:
     return open_backend(checkpoint, precision="fp32")
 
 
-def test_golden_questions_are_reproduced(checkpoint: Checkpoint) -> None:
-    """Both precisions that the checkpoint records pass the golden check."""
-    for precision in ("fp32", "int8"):
-        check_golden(open_backend(checkpoint, precision=precision), checkpoint, precision)
-
-
 def moved(inner: Backend[Any], by: float) -> Altered:
     """A backend whose scores are those of `inner`, each moved `by`."""
     return Altered(inner, lambda stage, scores: scores + by)

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
 from tests.service.observe import samples, wait_until
 
-from cerberank_models.ranking.prepare import Prepared, prepare
 from cerberank_service.access.access import POLL_SECONDS, Access, Bucket, Caller, bearer
 from cerberank_service.access.key_file import Key, KeysError, add_key, read_keys, remove_key
 from cerberank_service.dialects import DIALECTS
@@ -144,30 +141,6 @@ def test_however_many_at_once_the_overdraft_is_one_question(
             served += tokens
     largest = max(tokens for _, tokens, _ in asked)
     assert served <= per_minute + (clock.now - 100.0) * per_minute / 60.0 + largest + 1e-6
-
-
-def test_a_quota_holds_for_requests_that_come_at_once(
-    serve: Serve, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ten are let in before the cost of any is known: one reaches the quota, the others get 429 then."""
-    together = threading.Event()
-
-    def held(*given: Any, **named: Any) -> Prepared:
-        together.wait(20)
-        return prepare(*given, **named)
-
-    monkeypatch.setattr("cerberank_service.ranking.pipeline.prepare", held)
-    header = as_header(add_key(path, "a", tokens_per_minute=2))
-    client = serve(FakeBackend(), keys_file=path)
-    with ThreadPoolExecutor(10) as pool:
-        try:
-            pending = [pool.submit(client.post, "/v1/rank", json=BODY, headers=header) for _ in range(10)]
-            wait_until(lambda: samples(client)["cerberank_requests_in_flight{}"] == 10)
-        finally:
-            together.set()
-        answers = [each.result(20) for each in pending]
-    assert sorted(answer.status_code for answer in answers) == [200] + [429] * 9
-    assert all(int(answer.headers["Retry-After"]) > 60 for answer in answers if answer.status_code == 429)
 
 
 def test_the_file_is_followed(path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -109,11 +109,3 @@ def test_a_question_that_was_removed_is_forgotten() -> None:
     driver.scheduler.remove(0, answered=False)
     assert driver.scheduler.next_step() is None
     assert len(driver.scheduler) == 0
-
-
-def test_a_question_comes_once() -> None:
-    """A number cannot be given twice."""
-    driver = Driver()
-    driver.add(0, Question([10]))
-    with pytest.raises(ValueError, match="already"):
-        driver.scheduler.add(0, [1.0, 1.0, 1.0])

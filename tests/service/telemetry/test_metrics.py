@@ -187,7 +187,7 @@ def test_an_expected_gain_takes_nothing_off_the_expected_loss(metrics: Metrics) 
 
 
 def test_what_an_answer_says_of_itself_is_counted(metrics: Metrics) -> None:
-    """Completeness, truncation, agreement of the heads, the first candidate's score and its square, phases."""
+    """Completeness, truncation, agreement of the heads, the first candidate's score and its square."""
     agreeing = np.array([[0.1, 0.2], [0.6, 0.7]], dtype=np.float32)
     partly = answer(complete=False, heads=agreeing[:, :1], scores=np.full(2, np.nan, dtype=np.float32))
     for each in (answer(heads=agreeing), partly):
@@ -196,10 +196,6 @@ def test_what_an_answer_says_of_itself_is_counted(metrics: Metrics) -> None:
     assert [value(metrics, "head_agreement_total", agree=each) for each in ("true", "false")] == [1.0, 0.0]
     assert value(metrics, "truncated_candidates_total") == 2.0
     assert (value(metrics, "top_score_count"), value(metrics, "top_score_squares_total")) == (1.0, 0.25)
-    phases = {
-        each: value(metrics, "request_phase_seconds_sum", phase=each) for each in ("encode", "queue", "rest", "total")
-    }
-    assert phases == pytest.approx({"encode": 0.002, "queue": 0.004, "rest": 0.001, "total": 0.013})
 
 
 def test_an_answer_of_a_forgotten_version_brings_no_series_back(metrics: Metrics) -> None:
