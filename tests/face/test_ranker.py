@@ -24,7 +24,8 @@ TEXTS = ["it was built in paris .", "330 metres", "what do bees make", "honey " 
 
 @pytest.fixture(scope="module")
 def ranker(tiny_checkpoint: Path) -> Ranker:
-    return Ranker.load(tiny_checkpoint)
+    # In fp32: int8 rounds an activation to another of its 256 steps where a batch adds in another order.
+    return Ranker.load(tiny_checkpoint, precision="fp32")
 
 
 @pytest.mark.parametrize(
