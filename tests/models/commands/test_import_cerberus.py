@@ -136,7 +136,7 @@ def test_a_wrong_option_is_refused(
     folder, other = save(twin().state(), tmp_path / "authors"), save_cross_encoder("bert", tmp_path / "other")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     calls = {
-        (str(folder), "--opaque"): "--opaque, --graph, --context and --prompt are for other models",
+        (str(folder), "--opaque"): "--opaque, --context and --prompt are for other models",
         (str(folder), "--tokenizer", str(tmp_path / "none")): "its tokenizer cannot be read, unless --tokenizer names",
         (str(folder),): "google/electra-base-discriminator",
         (str(other), "--tokenizer", str(other)): "has a tokenizer of its own",
