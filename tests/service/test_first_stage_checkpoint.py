@@ -17,6 +17,7 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.first_stage.embedding import embed, encoder_of
 from cerberank_models.first_stage.opening import open_first_stage
+from cerberank_models.ranker import Ranker
 from cerberank_models.shards import map_here
 from cerberank_service.versions.loading import load
 from cerberank_service.versions.state import State
@@ -83,6 +84,17 @@ def sources(client: TestClient) -> dict[str, int]:
         source: int(next(value for name, value in found.items() if source in name))
         for source in ("cache", "store", "computed")
     }
+
+
+def test_the_ranking_is_that_of_python(case: Case) -> None:
+    """Stages, scores and tokens are those of `Ranker`, and the order is by stages and scores."""
+    answer = rank(case.serve())
+    wanted = Ranker(case.checkpoint, case.pairs(), case.first()).rank(QUESTION, TEXTS)
+    assert by_index(answer, "stage") == by_index(wanted.to_json(), "stage")
+    assert by_index(answer, "score") == pytest.approx(by_index(wanted.to_json(), "score"), abs=ROUNDED)
+    places = [(-each["stage"], -each["score"], each["index"]) for each in answer["results"]]
+    assert places == sorted(places)
+    assert (answer["complete"], answer["usage"]["tokens"]) == (True, wanted.tokens)
 
 
 def test_embeddings_are_the_vectors_that_the_first_stage_compares(case: Case) -> None:

@@ -18,9 +18,7 @@ from cerberank_models.config import ExitConfig
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.acceleration.exits import Exits, StateBatch, exits_learner, with_exits
-from cerberank_training.acceleration.schedule import (
-    exits_agreement,
-)
+from cerberank_training.acceleration.schedule import exits_agreement
 from cerberank_training.acceleration.settings import AccelerateOptions
 from cerberank_training.acceleration.states import ExitInputs, FrozenBody, compute_states
 from cerberank_training.data import Question
@@ -29,11 +27,7 @@ from cerberank_training.runs.job import Job
 from cerberank_training.runs.loop import Learner
 from cerberank_training.runs.record import RunRecord
 from cerberank_training.runs.settings import TrainConfig
-from cerberank_training.runs.unlabelled import (
-    unlabelled,
-    unlabelled_content,
-    unlabelled_trained_on,
-)
+from cerberank_training.runs.unlabelled import unlabelled, unlabelled_content, unlabelled_trained_on
 from cerberank_training.teachers.scoring.teacher import files_revision
 
 TOKEN_FEATURES = 32
