@@ -88,7 +88,9 @@ def test_only_what_is_missing_is_done(run: list[str], tmp_path: Path) -> None:
 def test_a_finished_checkpoint_is_not_silently_left_as_it_is(
     option: list[str], difference: str, run: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A change that another verb makes in it is refused by the name of the option."""
+    """A change that another verb makes in it is refused by the name of the option, and with that verb."""
     capsys.readouterr()
     assert program("train distil")([*run, "--steps", "10", *option]) == 1
-    assert f"was begun with {difference}; " in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"was begun with {difference}; " in said
+    assert "`cerberank checkpoint card run/checkpoint` changes name, version and terms" in said

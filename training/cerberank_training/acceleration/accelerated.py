@@ -41,9 +41,7 @@ from cerberank_training.evaluation.gate import GateError
 from cerberank_training.evaluation.schedule_search import SECTION, Tuning, TuningBounds, tune
 from cerberank_training.evaluation.variants import AllScores, Scorer, score_questions
 from cerberank_training.runs.job import run_job
-from cerberank_training.runs.unlabelled import (
-    unlabelled,
-)
+from cerberank_training.runs.unlabelled import unlabelled
 
 
 def accelerated(checkpoint: Checkpoint, options: AccelerateOptions) -> Accelerated:

@@ -163,7 +163,12 @@ class StudentJob(RankingJob[DistilOptions]):
             **self.data.bound,
             "data": {"drawn": drawn} | self.data.bound["data"],
             "teachers": self.contents,
-            "checkpoint": {"name": options.name, "version": options.version, "forms": self.forms, "terms": self.terms},
+            "checkpoint": {
+                "name": options.name,
+                "version": options.version,
+                "forms": sorted(self.forms),
+                "terms": self.terms,
+            },
         }
 
     @property

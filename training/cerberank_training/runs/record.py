@@ -23,7 +23,7 @@ from pydantic import Field, ValidationError
 
 from cerberank_models import __version__
 from cerberank_models.checkpoint.atomic import write_json
-from cerberank_models.checkpoint.bound import ANEW, SHA256, SHORT, Bound, BoundError, plain
+from cerberank_models.checkpoint.bound import ANEW, SHA256, SHORT, Bound, BoundError, differences, plain
 from cerberank_models.checkpoint.regular import NotRegularError, read_regular
 from cerberank_models.output import note
 from cerberank_models.transformer import Frozen
@@ -171,7 +171,17 @@ def open_run(
         return TrainingRun(folder, result, record, is_saved)
     if earlier.verb != verb:
         raise RunError(f"{folder} holds a run of `cerberank train {earlier.verb}`; {ANEW}")
-    Bound(folder, bound).refuse_other_than(earlier.bound)
+    try:
+        Bound(folder, bound).refuse_other_than(earlier.bound)
+    except BoundError as error:
+        # What a finished checkpoint is called can be changed without a second training.
+        fields = [field for field, *_ in differences(earlier.bound, bound)]
+        if earlier.results and all(field.startswith("checkpoint.") for field in fields):
+            raise RunError(
+                f"{error}. To keep its weights: `cerberank checkpoint card {result}` changes name, version and terms, "
+                f"and `cerberank export {result} OUT` the forms"
+            ) from error
+        raise
     changed = {name: (earlier.free.get(name), free[name]) for name in free if earlier.free.get(name) != free[name]}
     call = call.model_copy(update={"changed": changed})
     record = earlier.model_copy(update={"result": result.name, "free": free, "calls": (*earlier.calls, call)})
