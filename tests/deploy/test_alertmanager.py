@@ -31,6 +31,15 @@ def test_amtool_accepts_it() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def test_every_severity_has_a_receiver() -> None:
+    """A page does not go where tickets go, and every route ends at a receiver that exists."""
+    receivers = {receiver["name"] for receiver in CONFIG["receivers"]}
+    (pages,) = CONFIG["route"]["routes"]
+    assert {CONFIG["route"]["receiver"], pages["receiver"]} == receivers == {"pages", "tickets"}
+    assert pages["matchers"] == ['severity="page"']
+    assert {severity for name in ALERTS for severity in severities(name)} == {"page", "ticket"}
+
+
 @pytest.mark.parametrize("rule", CONFIG["inhibit_rules"], ids=lambda rule: rule["source_matchers"][0])
 def test_what_is_held_back_follows_from_an_alert_that_exists(rule: dict[str, Any]) -> None:
     """By the alerts' names; a page is held back by a page alone, and both sides have the labels that must be equal."""

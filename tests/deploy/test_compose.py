@@ -39,6 +39,18 @@ def test_what_is_mounted_exists_and_cannot_be_written(name: str) -> None:
             assert source in COMPOSE["volumes"]
 
 
+def test_the_proxy_may_write_only_to_a_bounded_place() -> None:
+    """A read-only root, no capabilities, not root; bodies and answers lie in a tmpfs with a size."""
+    proxy = SERVICES["proxy"]
+    assert proxy["read_only"]
+    assert proxy["cap_drop"] == ["ALL"]
+    assert proxy["user"] != "0:0"
+    assert proxy["tmpfs"] == ["/tmp:size=512m"]
+    paths = [*directive("pid"), *(path for name in ("client_body", "proxy") for path in directive(f"{name}_temp_path"))]
+    assert len(paths) == 3
+    assert not [path for path in paths if not path.startswith("/tmp/")]
+
+
 def test_prometheus_scrapes_the_service_and_grafana_asks_prometheus() -> None:
     """By the names and ports that compose gives them."""
     config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())

@@ -83,6 +83,15 @@ def pins(name: str) -> dict[str, tuple[str, str]]:
     return {package.lower(): (version, rest) for package, version, rest in lines}
 
 
+def test_an_image_has_one_runtime() -> None:
+    """PyTorch is in the lock of the gpu image, and ONNX Runtime in that of the cpu image."""
+    locks = {name: (ROOT / "requirements" / f"{name}.txt").read_text() for name in ("serve", "gpu")}
+    assert [("\nonnxruntime==" in text, "\ntorch==" in text) for text in locks.values()] == [
+        (True, False),
+        (False, True),
+    ]
+
+
 def test_what_serves_on_a_processor_is_locked_by_hashes() -> None:
     """The images' lock has the versions of `make serve`, each with a wheel's hash or one for each architecture."""
     served, image = pins("serve.txt"), pins("serve-image.txt")
