@@ -46,7 +46,7 @@ def test_the_job_of_the_page_learns(tmp_path: Path, capsys: pytest.CaptureFixtur
     first = called(tmp_path, 20)
     assert first["best"] > first["start"]
     assert called(tmp_path, 20) == first
-    assert f"is finished (dev_map {first['best']:.2f}); nothing was done" in capsys.readouterr().err
+    assert f"is finished (dev_map {first['best']:.2f}); nothing is left to train" in capsys.readouterr().err
     assert [(row.verb, row.state) for row in run_rows(tmp_path / "out")] == [("ranknet", "finished")]
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").config.num_labels == 2
 

@@ -164,7 +164,7 @@ def run_job(job: Job[OptionsT]) -> Mapping[str, Any]:
         run = open_run(out, job.verb, result=job.result, bound={**bound, **limits}, free=free, is_saved=job.is_saved)
         if run.is_finished:
             best = run.record.results["best"]
-            note_of(job.verb, f"{job.made} is finished ({job.dev_name} {best:.2f}); nothing was done")
+            note_of(job.verb, f"{job.made} is finished ({job.dev_name} {best:.2f}); nothing is left to train")
             return run.record.results
 
         # 4. The network, and the loop, which resumes here if there is a state. From `begin` on, the record binds
