@@ -86,7 +86,7 @@ def test_gradient_checkpointing_gives_the_same_weights_with_less_memory(family: 
 
 
 class Broken:
-    """Groups of which those of step 4 cannot be read."""
+    """Groups; reading those of step 4 fails."""
 
     def step(self, step: int, size: int) -> list[Group]:
         if step == 4:

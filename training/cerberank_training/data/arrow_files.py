@@ -22,7 +22,7 @@ BATCH_CHARACTERS = 1 << 24
 
 
 def grouped(items: Iterable[ItemT], characters: Callable[[ItemT], int]) -> Iterator[list[ItemT]]:
-    """Lists of consecutive items with `BATCH_CHARACTERS` characters together, of which only one is held at a time."""
+    """Lists of consecutive items with `BATCH_CHARACTERS` characters together; only one list is held at a time."""
     pending: list[ItemT] = []
     size = 0
     for item in items:
